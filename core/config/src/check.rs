@@ -106,7 +106,7 @@ impl Checker<'_> {
         self.tables(value, GROUPS, &known, needed)
     }
 
-    /// `[[arms]]`: a name, components, and sections as the config has them. What stands in those is
+    /// `[[arms]]`: a name, components, and sections as the config has them. The content of those is
     /// checked once they are laid over the rest.
     fn arms(&self, value: &mut Value) -> Result<(), ConfigError> {
         let mut known = self.known.clone();

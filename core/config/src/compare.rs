@@ -8,7 +8,7 @@ use super::Section;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompareOptions {
-    /// Arms in short (`--arms`): a component's name, with options behind colons: `nf4`,
+    /// Arms in short (`--arms`): a component's name, with options after colons: `nf4`,
     /// `nf4:block_size=128`.
     pub arms: Vec<String>,
     /// Runs of each arm, under as many seeds from `run.seed` on (`--seeds`).

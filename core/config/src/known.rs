@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{CompareOptions, Config, DataOptions, ModelOptions, OptimOptions, RunOptions};
 
-/// `config` as a tree of sections, every key in the order in which its struct declares it and
-/// an unset one as `null`, also where serializing leaves it out.
+/// `config` as a tree of sections, every key in the order of its struct. An unset key is `null`,
+/// also where serializing leaves it out.
 pub(super) fn tree(config: &Config) -> Map<String, Value> {
     let serialized = serde_json::to_value(config).expect("a config is plain data");
     let mut tree = filled::<Config>(serialized);

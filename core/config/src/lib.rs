@@ -1,4 +1,4 @@
-//! Turns what the user said (files, environment, `--set`, flags) into one validated [`Config`].
+//! Turns the user's settings (files, environment, `--set`, flags) into one validated [`Config`].
 //!
 //! The order of the layers is: built-in defaults < `--config` files in order < environment
 //! (`HOST__SECTION__KEY`) < `--set key=value` < flags. [`resolve`] merges them, refuses unknown
@@ -41,7 +41,7 @@ pub use sources::parse_value;
 /// A plugin's options as written: checked later against the options that the plugin declares.
 pub type Section = serde_json::Map<String, serde_json::Value>;
 
-/// Everything a run is told, after all layers are merged.
+/// A run's settings, after all layers are merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {

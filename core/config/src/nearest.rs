@@ -1,7 +1,7 @@
 //! Finds the known name that a mistyped one most likely meant.
 
-/// The candidate nearest to `name`, if one is near enough to be worth naming: at most a third of
-/// its letters differ (swapped neighbours count once), or one is the beginning of the other.
+/// The candidate nearest to `name`, if one is near enough. At most a third of its letters differ
+/// (swapped neighbours count once), or one is the beginning of the other.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     candidates

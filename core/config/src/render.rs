@@ -8,7 +8,7 @@ use super::sources::join;
 /// Column at which the comments begin, where the value leaves room.
 const COMMENT_COLUMN: usize = 40;
 
-/// `tree` as TOML; `origin` tells where the value of a key came from.
+/// `tree` as TOML; `origin` gives the source of a key's value.
 pub(super) fn render(tree: &Map<String, Value>, origin: impl Fn(&str) -> Origin) -> String {
     let mut text = String::new();
     table(tree, ["", ""], &origin, &mut text);

@@ -13,7 +13,7 @@ use super::{ConfigError, Origin};
 /// Environment variables that are config keys begin with this: `HOST__RUN__SEED=7`.
 const PREFIX: &str = "HOST__";
 
-/// What the user said, in the order in which later layers win over earlier ones.
+/// The user's settings, in the order in which later layers win over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     recorded: Vec<(String, Map<String, Value>)>,

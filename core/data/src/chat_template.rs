@@ -164,7 +164,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Calls `render` for the row at `place`. A row behind one that exceeded a bound is not
+    /// Calls `render` for the row at `place`. A row after one that exceeded a bound is not
     /// rendered.
     ///
     /// # Errors

@@ -301,7 +301,7 @@ fn answered(prompt: String, completion: &str, tools: Option<Value>) -> Example {
 }
 
 /// # Source
-/// Stanford Alpaca, with the line end behind `### Response:` that later projects write.
+/// Stanford Alpaca, with the line end after `### Response:` that later projects write.
 fn alpaca_prompt(instruction: &str, input: &str) -> String {
     const REQUEST: &str = "Write a response that appropriately completes the request.";
     match input {

@@ -134,7 +134,7 @@ pub enum DataError {
         rows: u64,
         /// Rows without a trained token.
         untrained: u64,
-        /// Rows whose trained tokens all lie behind the cut.
+        /// Rows whose trained tokens are all after the cut.
         prompt_fills: u64,
         /// Rows dropped for their length.
         too_long: u64,

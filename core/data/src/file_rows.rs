@@ -70,7 +70,7 @@ pub(super) fn read(
                 take(line, row)?;
             }
         }
-        // A fault behind the chunk is reported only after the rows before it.
+        // A fault after the chunk is reported only after the rows before it.
         if let Some(fault) = fault {
             return Err(fault);
         }

@@ -14,7 +14,7 @@ pub enum Format {
     /// `text`: all of it is trained, and so is the end token that follows it.
     Text,
     /// `input_ids` with optional `labels` (-100: not trained), aligned as in Hugging Face's models:
-    /// `labels[t]` is the label of token `t` itself, and its prediction stands at `t - 1`. Taken as
+    /// `labels[t]` is the label of token `t` itself, and its prediction is at `t - 1`. Taken as
     /// it is: no token is added.
     InputIds,
     /// `instruction`, `input`, `output`.

@@ -10,7 +10,7 @@ use super::error::DataError;
 /// Extensions of files of rows.
 const EXTENSIONS: [&str; 3] = ["jsonl", "json", "parquet"];
 
-/// The part of a repository's files that is meant, where file names tell it.
+/// The part of a repository's files that is meant, where file names show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepositoryPart {
     /// Files with `train` in their path.
@@ -29,7 +29,7 @@ impl RepositoryPart {
 }
 
 /// The files that `names` stand for, in order; those of a repository sorted by name. Where no file
-/// name of a repository tells the part, all of its files.
+/// name of a repository shows the part, all of its files.
 ///
 /// # Errors
 /// [`DataError::Repository`] for a repository that is not in `cache`.

@@ -1,6 +1,6 @@
 //! A long list of numbers, in memory while it is short and in a temporary file when it is not.
 //!
-//! The file never has a name, so it is gone with the process however that ends. It is read by
+//! The file never has a name, so it ends with the process in every case. It is read by
 //! position, so what was read does not count as the process's memory.
 
 use std::fs::File;
@@ -60,7 +60,7 @@ impl Numbers {
         self.held.capacity() * size_of::<i32>()
     }
 
-    /// Adds `numbers` behind the last.
+    /// Appends `numbers`.
     ///
     /// # Errors
     /// [`DataError::Cache`] for a file that cannot be made or written.

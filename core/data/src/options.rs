@@ -23,7 +23,7 @@ pub struct DataOptions {
     /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same
     /// rows.
     pub split_seed: Option<u64>,
-    /// What a row's fields mean; `auto` tells it from the first row of each file.
+    /// What a row's fields mean; `auto` detects it from the first row of each file.
     pub format: Format,
     /// Renamed fields: the format's own name -> the name in the files.
     pub fields: BTreeMap<String, String>,
@@ -46,7 +46,7 @@ pub struct DataOptions {
     pub train_on: TrainOn,
     /// Name or file of the chat template; unset: the tokenizer's, for rows with turns. Where it is
     /// set (`tokenizer`: the tokenizer's own), rows of alpaca and of prompts and completions in
-    /// plain text become turns too; otherwise they stay text, one behind the other.
+    /// plain text become turns too. Otherwise they stay text, one after the other.
     pub chat_template: Option<String>,
     /// What happens to a row that cannot be read.
     pub on_bad_row: OnBadRow,

@@ -15,10 +15,10 @@ pub(super) enum Packing {
 impl Packing {
     /// The positions of each micro-batch's sequences in the step, from their `lengths`.
     ///
-    /// `Tokens` takes the longest sequence first and puts each into the first micro-batch with room
-    /// ("first fit decreasing": never more than 11/9 of the fewest possible plus 6/9, Dosa 2007);
-    /// then sequences within a micro-batch, and micro-batches by their first sequence, are put back
-    /// into the step's order.
+    /// `Tokens` takes the longest sequence first and puts each into the first micro-batch with
+    /// room. This is "first fit decreasing": never more than 11/9 of the fewest possible plus 6/9
+    /// (Dosa 2007). Then sequences within a micro-batch, and micro-batches by their first sequence,
+    /// are put back into the step's order.
     pub(super) fn groups(self, lengths: &[usize]) -> Vec<Vec<u32>> {
         let all: Vec<u32> = (0..lengths.len() as u32).collect();
         let capacity = match self {

@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
 pub(super) const MOST_ROW_BYTES: usize = 64 << 20;
 
-/// A row as it stands in the file.
+/// A row as it is in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RawRow {
     /// The line of its first byte, counted from 1.
@@ -25,7 +25,7 @@ pub(super) struct RawRow {
     /// The row's bytes, not yet known to be JSON or UTF-8; none for a row of more than
     /// [`MOST_ROW_BYTES`].
     pub bytes: Option<Vec<u8>>,
-    /// Whether the file ended right behind it, without a line end.
+    /// Whether the file ended right after it, without a line end.
     pub last: bool,
 }
 
@@ -171,7 +171,7 @@ impl Reader {
             (Between::Behind, None) => return Ok(None),
             (Between::Behind, Some(byte)) => return Err(self.unexpected("the file's end", byte)),
             (_, None) => return Err(self.truncated(self.line)),
-            // The bracket that begins the array, or the comma behind a row.
+            // The bracket that begins the array, or the comma after a row.
             (Between::Start, Some(_)) | (Between::Rows, Some(b',')) => self.take(),
             (Between::Rows, Some(b']')) => return self.end_of_array(),
             (Between::Rows, Some(byte)) => return Err(self.unexpected("`,` or `]`", byte)),
@@ -193,7 +193,7 @@ impl Reader {
     }
 
     /// The bytes of the element that begins here: to its own last bracket or, of a scalar, to the
-    /// comma or bracket behind it.
+    /// comma or bracket after it.
     fn element(&mut self) -> Result<RawRow, DataError> {
         let (line, column) = (self.line, self.column);
         let mut bytes = Vec::new();

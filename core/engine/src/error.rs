@@ -26,7 +26,7 @@ failures! {
         Data(DataError),
         /// A model, adapter or output directory cannot be read or written.
         File(FileError),
-        /// The arguments do not make sense together, or ask for what is not there.
+        /// The arguments contradict each other, or name something missing.
         Usage(UsageError),
         /// A plugin cannot be found, opened or made.
         Registry(RegistryError),
@@ -36,7 +36,7 @@ failures! {
         Hung(Hung),
         /// The weights do not fit the model, the adapter or the config.
         Weights(WeightsError),
-        /// A rank is lost, and the others cannot go on without it.
+        /// A rank is lost, and the others cannot continue without it.
         Peer(Lost),
         /// The processes of a run did not all join in time.
         NotMet(NotMet),

@@ -180,7 +180,7 @@ impl Executor {
         &self.peers
     }
 
-    /// Whether all weights lie whole on the device between steps.
+    /// Whether all weights are whole on the device between steps.
     pub fn is_resident(&self) -> bool {
         (0..self.program.units.len()).all(|unit| self.shard_layout.is_resident(unit))
     }
@@ -199,14 +199,14 @@ impl Executor {
         }
     }
 
-    /// The compute stream is about to be given work, between walks, on bytes that other lanes may
-    /// use: after what they were given, and before what they are given next.
+    /// The compute stream is about to get work, between walks, on bytes that other lanes may use.
+    /// That work runs after their earlier work and before their later work.
     fn changes_state(&self) -> espalier_interface::Result<()> {
         self.behind.fall(self.streams.len());
         self.lanes().catch_up()
     }
 
-    /// Where the bytes of each unit lie between steps.
+    /// The location of each unit's bytes between steps.
     pub fn placements(&self) -> &[Placement] {
         &self.shard_layout.placements
     }

@@ -98,7 +98,7 @@ impl Product {
 }
 
 /// Floating-point operations per second of a dense `linear` in `compute`: the best of a few runs of
-/// 2 SIZE^3 operations, of the largest size that the device has memory for.
+/// 2 SIZE^3 operations. The size is the largest that the device has memory for.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the smallest size.

@@ -96,7 +96,7 @@ pub enum Event<'a> {
     Evaluated(&'a EvalMetrics),
     /// Something was written completely.
     Saved(&'a Path),
-    /// A run ended, in whatever way; its output directory is complete.
+    /// A run ended, in any way; its output directory is complete.
     RunEnded(&'a Path),
     /// Something the user should know, in a line.
     Note(&'a str),

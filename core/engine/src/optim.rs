@@ -40,7 +40,7 @@ pub fn scalars(
 
 /// The learning rate of step `step` (from 0) of a run of `total_steps`.
 ///
-/// Warm-up rises linearly from 0 and reaches the peak at step `warmup`; then the schedule falls to
+/// Warm-up rises linearly from 0 and reaches the peak at step `warmup`. Then the schedule falls to
 /// `floor` times the peak at the end of the run.
 ///
 /// # Source

@@ -23,7 +23,7 @@ pub struct Team(Vec<Executor>);
 pub struct Asked {
     /// To stop, by this signal.
     pub stop: Option<i32>,
-    /// To save a checkpoint and go on.
+    /// To save a checkpoint and continue.
     pub save: bool,
     /// Requests for a checkpoint that this process has had, this one included.
     pub saves_seen: usize,
@@ -251,7 +251,7 @@ fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
     lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
 }
 
-/// The failure of a rank. The others are told, unless they fail with it too.
+/// The failure of a rank. The others are informed, unless they fail with it too.
 fn told<E: RankFailure>(executor: &Executor, error: E) -> E {
     match error.reach() {
         Reach::AllRanks | Reach::FromPeer => error,

@@ -48,8 +48,9 @@ pub fn initialised_sites(
     of_joins.collect()
 }
 
-/// Most bytes that making the initial values of a site takes beside the loaded weight: the weight
-/// in f32 and its packed bytes, the adapter's workspace, and the values of a unit.
+/// Most bytes that the initial values of a site take while they are made, beside the loaded weight.
+/// They are the weight in f32 and its packed bytes, the adapter's workspace, and the values of a
+/// unit.
 ///
 /// # Errors
 /// As [`answer::initialise_workspace`].

@@ -1,5 +1,5 @@
 //! Trained params and `[[optim.groups]]` -> groups of params that share a learning rate and a
-//! weight decay, and the parts of a unit's trainable run that each launch of the update covers.
+//! weight decay. Each launch of the update covers a part of a unit's trainable run.
 
 use std::ops::Range;
 
@@ -90,8 +90,8 @@ impl ParamGroups {
         Some(&self.groups[self.of[param]?])
     }
 
-    /// The parts of a unit's run that lie within `own`, each counted from its begin. Params of one
-    /// group that lie side by side are one part.
+    /// The parts of a unit's run within `own`, each counted from its begin. Params of one
+    /// group that are adjacent are one part.
     pub fn parts(&self, runs: &UnitRuns, own: &Range<u64>) -> Vec<GroupPart> {
         let mut parts: Vec<GroupPart> = Vec::new();
         for (param, elements) in &runs.trainable {

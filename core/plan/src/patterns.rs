@@ -88,7 +88,7 @@ fn check_groups(resolved: &ResolvedConfig, plan: &RunPlan) -> Result<(), Error> 
             return Err(Error::Usage(UsageError {
                 message: format!(
                     "`{key}`: \"{}\" ({}) holds no parameter: the first pattern that matches \
-                     holds, and \"{}\" stands before it",
+                     holds, and \"{}\" is before it",
                     rule.pattern,
                     resolved.origin("optim.groups"),
                     first.pattern
@@ -247,7 +247,7 @@ fn nothing(
             resolved.origin(origin),
             shown.join(", ")
         ),
-        next_step: "write it as one of those, with `*` for what stands before it, or leave it out"
+        next_step: "write it as one of those, with `*` for the text before it, or leave it out"
             .to_owned(),
     })
 }

@@ -14,8 +14,8 @@ pub const MOST_BYTES: u64 = 16 << 20;
 /// Parts of a call begin at multiples of this, in elements of every dtype.
 pub const ALIGNMENT: u64 = 64;
 
-/// Bytes that the calls of `step_plan` pass through: the largest call, within [`MOST_BYTES`], and
-/// enough for a part from each of the ranks that share what is cut.
+/// Bytes that the calls of `step_plan` pass through. They hold the largest call, within
+/// [`MOST_BYTES`], and a part from each of the ranks that share a cut unit.
 pub fn bytes(step_plan: &StepPlan, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
     let tasks = step_plan.micro_batch.iter().chain(&step_plan.update);
     let largest = tasks.map(|task| call_bytes(task, shard_layout, dtypes));

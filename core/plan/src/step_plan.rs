@@ -43,7 +43,7 @@ pub enum RegionKind {
     Reduced,
     /// This rank's part of the trainable run.
     Values,
-    /// This rank's part of each tensor of the optimizer's state, one behind the other.
+    /// This rank's part of each tensor of the optimizer's state, one after the other.
     State,
     /// Activations that the forward pass saves.
     Saved,

@@ -41,7 +41,7 @@ pub fn ops(backend: &Chosen<dyn Backend>) -> Result<BackendOps, Error> {
             return Ok(BackendOps::new(name, listed));
         }
         Err(lie(format!(
-            "it lists {count} ops, at most {MOST_OPS} are believed"
+            "it lists {count} ops, at most {MOST_OPS} are accepted"
         )))
     });
     listed.map_err(|error| backend.failed("ops", error))
@@ -141,8 +141,8 @@ pub fn schedule(
             return Err(Error::Usage(UsageError {
                 message: error.message,
                 next_step: format!(
-                    "change that, or name another strategy in --plugins (`ddp`, `fsdp`); `host plugins inspect {}` tells of \
-                     this one",
+                    "change that, or name another strategy in --plugins (`ddp`, `fsdp`); `host plugins inspect {}` shows its \
+                     options",
                     sharding.identity.component
                 ),
             }));

@@ -17,7 +17,7 @@ failures! {
         Config(ConfigError),
         /// A model's or an adapter's directory cannot be read.
         File(FileError),
-        /// The arguments do not make sense together, or ask for what is not there.
+        /// The arguments contradict each other, or name something missing.
         Usage(UsageError),
         /// A plugin cannot be found, opened or made.
         Registry(RegistryError),

@@ -132,7 +132,7 @@ impl Registry {
         self.plugins.iter().filter_map(Plugin::fault).collect()
     }
 
-    /// The first component called `name`, whatever its role.
+    /// The first component called `name`, of any role.
     ///
     /// # Errors
     /// `UnknownComponent`, with the names that exist for `role` or for every role. `Library` where

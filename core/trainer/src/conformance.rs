@@ -1,4 +1,4 @@
-//! The host's side of the conformance kit: a component behind the boundary -> the checks of its
+//! The host's side of the conformance kit: a component across the boundary -> the checks of its
 //! role, and those that need a host. These are gradients through packed weights, and a run of ten
 //! steps.
 

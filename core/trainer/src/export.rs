@@ -59,7 +59,7 @@ impl Export {
                     "{}: {other} would be lost, as this run did not write it and replaces the directory",
                     self.target.display()
                 ),
-                next_step: "move that file away, then go on with --resume".to_owned(),
+                next_step: "move that file away, then continue with --resume".to_owned(),
             }));
         }
         pending.commit_replacing()?;

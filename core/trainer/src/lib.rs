@@ -1,4 +1,4 @@
-//! The trainer behind the host: a config and plugins -> a trained model.
+//! The host's trainer: a config and plugins -> a trained model.
 
 pub mod checkpoint;
 pub mod conformance;

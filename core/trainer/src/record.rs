@@ -80,8 +80,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
     }))
 }
 
-/// The part of a device's instruction set that computes in `compute`. What stands after a `+` and
-/// is a dtype's name serves that dtype alone.
+/// The part of a device's instruction set that computes in `compute`. A part after a `+` that is
+/// a dtype's name serves that dtype alone.
 fn instruction_set(device: &str, compute: DType) -> String {
     let serves = |part: &&str| DType::from_name(part).is_none_or(|dtype| dtype == compute);
     let parts: Vec<&str> = device.split('+').filter(serves).collect();

@@ -341,7 +341,7 @@ impl Loading<'_> {
     }
 }
 
-/// The indices of `params` params in their order, but those that begin from a weight behind it.
+/// The indices of `params` params in their order, but those that begin from a weight after it.
 fn loading_order(params: usize, initialised: &[InitialisedSite]) -> Vec<usize> {
     let of = |weight: usize| {
         let sites = initialised.iter().filter(move |one| one.weight == weight);

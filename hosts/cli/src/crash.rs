@@ -177,8 +177,8 @@ impl<'a> Line<'a> {
         self.push(" in ");
         self.push(call.callback());
         self.push(
-            "; next: report this line to the plugin's author; a training run goes on from its last \
-             checkpoint with --resume, once what made the plugin crash is gone",
+            "; next: report this line to the plugin's author; a training run continues from its last \
+             checkpoint with --resume, once the plugin no longer crashes",
         );
     }
 
@@ -186,7 +186,7 @@ impl<'a> Line<'a> {
         self.push("error: the program crashed with ");
         self.signal(number, digits);
         self.push(
-            ", outside of any plugin's call; next: report this line; a training run goes on from its \
+            ", outside of any plugin's call; next: report this line; a training run continues from its \
              last checkpoint with --resume",
         );
     }
@@ -262,7 +262,7 @@ mod tests {
         let line = written(|line| line.blame(call, 11, &mut digits));
         let expected = "error: plugin `nf4` (/plugins/libnf4.so) crashed with signal 11 (SIGSEGV) in decode; next: ";
         assert!(line.starts_with(expected), "{line}");
-        assert!(line.ends_with(" is gone"), "{line}");
+        assert!(line.ends_with(" no longer crashes"), "{line}");
     }
 
     #[test]

@@ -58,8 +58,8 @@ fn line(call: Option<Call>) -> String {
         ),
     };
     format!(
-        "error: {who}; next: report this line to the plugin's author; a training run goes on from its last checkpoint with \
-         --resume, once what made the plugin do so is gone"
+        "error: {who}; next: report this line to the plugin's author; a training run continues from its last checkpoint with \
+         --resume, once the plugin no longer exits"
     )
 }
 

@@ -67,7 +67,7 @@ impl Output {
     pub fn next_step(&self) -> String {
         match &self.place {
             Some(place) => format!("the work is done, and its result {place}"),
-            None => "see to that file or disk, then start again".to_owned(),
+            None => "check that file or disk, then start again".to_owned(),
         }
     }
 

@@ -282,7 +282,7 @@ fn a_nonempty_output_directory_is_not_changed() {
         ("done", "done already holds a finished run (adapter)"),
         (
             "half",
-            "half already holds an unfinished run (metrics.jsonl); go on with it with --resume",
+            "half already holds an unfinished run (metrics.jsonl); continue it with --resume",
         ),
         ("file", "cannot write file"),
         ("file/below", "cannot write file/below"),

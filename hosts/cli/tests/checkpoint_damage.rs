@@ -35,7 +35,7 @@ fn every_damage_is_named_and_the_command_for_the_older_checkpoint_is_printed() {
     let whole = training::trained(&training.path("whole"));
     let newest = training.path("out/checkpoints/step-6");
     let refuse = |file: &str, problem: &str| {
-        let words = format!("step-6 is damaged: {file}: {problem} | go on from step 4");
+        let words = format!("step-6 is damaged: {file}: {problem} | continue from step 4");
         training.refuse("out", "--resume", 4, &words)
     };
     for file in FILES {
@@ -84,14 +84,14 @@ fn every_damage_is_named_and_the_command_for_the_older_checkpoint_is_printed() {
         &older.join("params.safetensors"),
     );
     // Step 4 is damaged too and is not offered.
-    let words = "step-6 is damaged: params.safetensors: its sha256 | go on from step 2";
+    let words = "step-6 is damaged: params.safetensors: its sha256 | continue from step 2";
     training.refuse("out", "--resume", 4, words);
     swap(
         &newest.join("params.safetensors"),
         &older.join("params.safetensors"),
     );
     swap(&newest, &older);
-    let words = "checkpoint.json: it was saved after step 4 | go on from step 2";
+    let words = "checkpoint.json: it was saved after step 4 | continue from step 2";
     training.refuse("out", "--resume", 4, words);
     swap(&newest, &older);
 

@@ -60,7 +60,7 @@ fn a_misplaced_nibble_is_reported_once_and_recorded() {
             let words = [
                 bug,
                 "model.layers.",
-                "decodes to other numbers",
+                "decodes with a relative error",
                 "host plugins check",
             ];
             assert!(
@@ -74,7 +74,7 @@ fn a_misplaced_nibble_is_reported_once_and_recorded() {
             let report =
                 fs::read_to_string(training.path(&out).join("report.html")).expect("a report");
             assert!(
-                report.contains("decodes to other numbers"),
+                report.contains("decodes with a relative error"),
                 "{bug}: not in the report"
             );
         }
@@ -86,7 +86,7 @@ fn a_description_that_contradicts_its_decode_is_reported() {
     let (warnings, checks) = trained(&planted(), "out", "--plugins other-table,lora");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        warnings[0].contains("is described otherwise than its `decode` gives it"),
+        warnings[0].contains("has a format description that disagrees with `decode`"),
         "{}",
         warnings[0]
     );

@@ -234,7 +234,7 @@ fn a_finished_earlier_run_is_accepted_with_a_note_and_a_damaged_one_is_refused()
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{printed}");
     assert!(
-        printed.contains("out/adapter: its run kept no hashes"),
+        printed.contains("out/adapter: its run recorded no hashes"),
         "{printed}"
     );
     let weights = earlier.path("out/adapter/adapter_model.safetensors");

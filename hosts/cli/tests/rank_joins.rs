@@ -56,11 +56,11 @@ fn stopped(moment: impl FnOnce(&RankGroup) -> u32) -> String {
 #[test]
 fn a_rank_stopped_before_it_joins_is_named() {
     let printed = stopped(|group| group.await_process(VICTIM));
-    let words = format!("error: the processes did not come together within {SECS} s: ");
+    let words = format!("error: the processes did not all join within {SECS} s: ");
     let line = printed.lines().find(|line| line.starts_with(&words));
     let line = line.unwrap_or_else(|| panic!("{printed}"));
     for words in [
-        "process 1 (rank 1) has not come",
+        "process 1 (rank 1) has not joined",
         "this one waits in join of plugin `mpi` (/",
         "; next: ",
         "run.join_timeout_secs",

@@ -79,7 +79,7 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_resumes_to_the_same_bits() {
         assert!(done < STEPS, "{name}: it had done all");
         let saved = format!("out/checkpoints/step-{done}");
         let words =
-            format!("stopped by signal | after step {done} | go on with --resume | {saved}");
+            format!("stopped by signal | after step {done} | continue with --resume | {saved}");
         let line = refused(&output, code, &words, name);
         let log = fs::read_to_string(training.path("out/log.txt")).expect("a log");
         assert!(
@@ -130,7 +130,7 @@ fn a_second_hangup_does_not_prevent_the_save() {
     for _ in 0..20 {
         send("HUP", &run);
     }
-    let words = "stopped by signal 1 | go on with --resume | out/checkpoints/step-";
+    let words = "stopped by signal 1 | continue with --resume | out/checkpoints/step-";
     refused(&ended(run), 129, words, "twice");
 }
 
@@ -186,7 +186,7 @@ fn saves_and_continues(training: &Training, command: Command, runs: &[PathBuf], 
         let step = saved(path).into_iter().find(|&step| step < STEPS);
         let step = step.unwrap_or_else(|| panic!("{more}: {:?}", saved(path)));
         let reported = format!(
-            "note: SIGUSR1 asks for a checkpoint: saved after step {step}, and the run goes on"
+            "note: SIGUSR1 asks for a checkpoint: saved after step {step}, and the run continues"
         );
         let reported = log.lines().filter(|line| line.ends_with(&reported)).count();
         assert!(reported >= 1, "{more}: {log}");

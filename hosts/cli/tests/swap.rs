@@ -103,7 +103,7 @@ fn a_run_answers_every_request_and_ends_with_the_same_bits() {
     refused(
         &unknown,
         5,
-        "the run goes on as it was | unknown quantizer `nf5`",
+        "the run continues unchanged | unknown quantizer `nf5`",
         "nf5",
     );
     let shaped = job.ask("adapter=lora --set adapter.lora.rank=3", 3, "CONT");
@@ -200,7 +200,7 @@ fn a_library_that_crashes_or_ends_a_process_does_not_change_the_run() {
         put(&path, &faulty(fault));
         let words = format!("quantizer=faulty --plugin-dir {}", folder.display());
         let answer = job.ask(&words, number, "CONT");
-        let words = format!("the run goes on as it was | libcase.so | {cause}");
+        let words = format!("the run continues unchanged | libcase.so | {cause}");
         refused(&answer, 5, &words, fault);
     }
     job.signal("CONT");

@@ -142,7 +142,7 @@ fn a_resumed_run_appends_to_the_log() {
     let headers = log.lines().filter(|line| line.contains(" === process "));
     assert_eq!(headers.count(), 2, "{log}");
     assert_eq!(log.matches("step 2/2").count(), 2, "{log}");
-    assert!(log.contains("note: going on from "), "{log}");
+    assert!(log.contains("note: continuing from "), "{log}");
     let resumed = log.lines().position(|line| line.contains("--resume"));
     assert!(resumed.is_some_and(|line| line > 3), "{log}");
 }

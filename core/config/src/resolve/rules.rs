@@ -15,7 +15,7 @@ const MAX_SECS: u64 = 1_000_000_000;
 /// Rank threads of a process at most: far more than a machine has devices.
 const MAX_RANKS: u64 = 1024;
 
-/// Checks every rule that holds whatever the plugins are.
+/// Checks every rule that holds for all plugins.
 pub(super) fn check(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     run(resolved)?;
     let seeds = resolved.config().compare.seeds;

@@ -1,10 +1,10 @@
 //! The bounds of an untrusted template: its size and nesting, checked before it is parsed, and the
 //! steps, time, memory and text of a rendering.
 //!
-//! A template is a program that came with a model. minijinja counts its steps, but one step can
-//! double a text, a chain of operators is compiled recursively, and nothing in the crate bounds
-//! memory. So such a template is rendered in a process of its own ([`super::workers`]) with these
-//! limits. What can be seen from its text is refused earlier.
+//! A template is a program that came with a model. The crate minijinja counts its steps, but one
+//! step can double a text, and nothing bounds memory. A chain of operators is compiled recursively.
+//! So such a template is rendered in a process of its own ([`super::workers`]) with these limits.
+//! What can be seen from its text is refused earlier.
 
 use std::fmt;
 

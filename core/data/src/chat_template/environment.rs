@@ -18,7 +18,7 @@ pub(super) const MARKING: &str = "espalier_marks_generation";
 /// The mark before generated text. Both marks are Unicode noncharacters, which no text should
 /// contain.
 pub(super) const BEGIN: char = '\u{FDD0}';
-/// The mark behind generated text.
+/// The mark after generated text.
 pub(super) const END: char = '\u{FDD1}';
 
 /// An environment with the template `source`.

@@ -1,8 +1,8 @@
 //! Renderings that stop after a number of steps -> the line at which a bound is exceeded.
 //!
 //! A process that a bound ends cannot report the line. So the same conversation is rendered again
-//! with other numbers of steps, until the last harmless step is found. minijinja reports the line
-//! at which it stopped.
+//! with other numbers of steps, until the last harmless step is found. The crate minijinja reports
+//! the line at which it stopped.
 
 use std::time::{Duration, Instant};
 

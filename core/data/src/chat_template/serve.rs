@@ -142,7 +142,7 @@ fn processor_millis() -> u64 {
     let mut text = String::new();
     let read = File::open("/proc/self/stat").and_then(|mut file| file.read_to_string(&mut text));
     // The program's name, in parentheses, may hold spaces. User and system time are the 11th and
-    // 12th field behind it, in hundredths of a second.
+    // 12th field after it, in hundredths of a second.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(11).take(2);
     match read {

@@ -147,7 +147,7 @@ impl CallTimes {
             .told_to_go_on
             .insert((call.site().component().to_owned(), call.callback()));
         let line = format!(
-            "{} takes long and goes on, {} s so far",
+            "{} is still running, {} s so far",
             wait.late(),
             wait.lasted.as_secs()
         );
@@ -179,7 +179,7 @@ impl CallTimes {
                 wait.silent.as_secs()
             ),
             None => format!(
-                "{name} asks to stop: what is at hand is finished first; a second signal ends the program at once"
+                "{name} asks to stop: the current work is finished first; a second signal ends the program at once"
             ),
         }))
     }

@@ -21,7 +21,7 @@ impl Failure for Hung {
 
     fn next_step(&self) -> String {
         format!(
-            "report it to the author of `{}`, or raise {} where it only takes longer; a training run goes on \
+            "report it to the author of `{}`, or raise {} if it is only slow; a training run continues \
              from its last checkpoint with --resume",
             self.call.plugin, self.limited_by
         )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use espalier_interface::{Buffer, BufferRange, Device, MemoryKind, Result};
 
-/// A buffer and the device it lies on.
+/// A buffer and its device.
 pub(super) struct Allocation {
     device: Arc<dyn Device>,
     buffer: Buffer,

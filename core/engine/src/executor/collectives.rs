@@ -1,5 +1,5 @@
-//! Collective calls on a device's memory: on the memory itself where the host reaches it, else on
-//! pinned memory that its bytes are copied through, a part at a time.
+//! Collective calls on a device's memory. Where the host reaches it, they use the memory itself.
+//! Else they copy its bytes through pinned memory, a part at a time.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ pub(super) struct TaskCall<'a> {
 }
 
 impl Executor {
-    /// Writes the part `send` of each rank that shares what is cut to `recv`, behind what the
-    /// stream was given. `send` may be this rank's part of `recv`.
+    /// Writes the part `send` of each rank that shares a cut unit to `recv`, after earlier work of
+    /// the stream. `send` may be this rank's part of `recv`.
     ///
     /// # Errors
     /// `Error::Peer` where a rank is lost; `Error::Plugin` where a call to the backend failed, or
@@ -60,8 +60,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Writes this rank's part of the sum of every rank's `send` to `recv`, behind what the stream
-    /// was given. The content of `send` is undefined afterwards.
+    /// Writes this rank's part of the sum of every rank's `send` to `recv`, after earlier work of
+    /// the stream. The content of `send` is undefined afterwards.
     ///
     /// # Errors
     /// As [`Executor::all_gather`].
@@ -119,7 +119,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Replaces `data` by the sum of every rank's `data`, behind what the stream was given.
+    /// Replaces `data` by the sum of every rank's `data`, after earlier work of the stream.
     ///
     /// # Errors
     /// As [`Executor::all_gather`].
@@ -194,7 +194,7 @@ impl Executor {
         self.span(range).ok_or_else(unreachable_memory)
     }
 
-    /// The host's address of a range; none where the host does not reach it.
+    /// The host's address of a range; none where the host cannot reach it.
     fn span(&self, range: BufferRange) -> Option<Span> {
         let address = self.device.host_address(range)?;
         let bytes = range.bytes;
@@ -202,7 +202,7 @@ impl Executor {
     }
 }
 
-/// The parts of several members, one behind the other, at the beginning of the pinned memory.
+/// The parts of several members, one after the other, at the beginning of the pinned memory.
 struct Slots {
     staging: BufferRange,
     each: u64,
@@ -230,8 +230,8 @@ fn of_member(whole: BufferRange, bytes: u64, member: u32) -> BufferRange {
 
 fn unreachable_memory() -> crate::Error {
     schedule_failure(PluginError::unsupported(
-        "the schedule asks for a collective call on a device whose memory the host does not reach, \
-         and the device has no pinned memory with an address for the host: use a backend that has \
+        "for a collective call of the schedule, expected memory that the host can reach or pinned \
+         memory with a host address, and the device has neither: use a backend that has one \
          (`host_address` of memory of kind `PINNED`), or one rank",
     ))
 }

@@ -83,7 +83,7 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Buffers are freed behind this: nothing may use them any more. What fails here has failed
+        // Buffers are freed after this: nothing may use them any more. What fails here has failed
         // before, or the process ends.
         for &stream in &self.streams {
             let _ = self.device.synchronize(stream);

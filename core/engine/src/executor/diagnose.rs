@@ -100,7 +100,7 @@ impl Executor {
         let numbers = self.begin(micro, Pass::Evaluate, position)?;
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
-            // Transfers go on: the other ranks wait for them.
+            // Transfers continue: the other ranks wait for them.
             Act::Forward if found.is_some() => Ok(()),
             Act::Forward => {
                 found = self.unit_not_finite(task, &numbers)?;

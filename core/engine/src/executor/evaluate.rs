@@ -63,7 +63,7 @@ impl<'a> LogitsWindow<'a> {
         self.executor.logits_dtype()
     }
 
-    /// The logits of `tokens`, `[tokens, V]` row major, as they lie on the device: elements of
+    /// The logits of `tokens`, `[tokens, V]` row major, as they are on the device: elements of
     /// [`LogitsWindow::dtype`].
     ///
     /// # Panics
@@ -126,7 +126,7 @@ impl Executor {
             let missing = PluginError::invalid("the model's head names no output `loss`");
             return Err(model_failure(missing));
         };
-        // One download takes both, which lie one behind the other.
+        // One download takes both, which are adjacent.
         let [loss, correct] = [loss, correct].map(|place| {
             let bytes = place.extent.bytes(numbers.tokens, 0);
             place.offset..place.offset + bytes

@@ -2,12 +2,12 @@
 //! host and on the device.
 //!
 //! A lane is a thread of the host and a stream of the device. A task that has returned may still
-//! run on the device, so a lane that waits for a task of another lane waits twice: its thread until
-//! the task is enqueued, and its stream for an event behind it.
+//! run on the device. So a lane that waits for a task of another lane waits twice. Its thread waits
+//! until the task is enqueued, its stream for an event after it.
 //!
-//! No event is recorded that another one implies ([`waits`]): what is known to be done at the end
-//! of a walk is known to the next one. So a walk does not end with a wait of the compute stream for
-//! the other lanes: the next walk's own waits may order the same tasks. Who gives the compute
+//! No event is recorded that another one implies ([`waits`]). Work that is known to be done at the
+//! end of a walk is known to the next one. So a walk does not end with a wait of the compute stream
+//! for the other lanes: the next walk's own waits may order the same tasks. Who gives the compute
 //! stream work between walks calls [`Lanes::catch_up`], unless no other lane uses the same bytes.
 
 mod waits;
@@ -32,8 +32,8 @@ pub(super) struct Behind(Mutex<NotWaited>);
 struct NotWaited {
     /// The moving lanes that have not waited for all that the other streams were given.
     moving: BTreeSet<Lane>,
-    /// The moving lanes whose last tasks the compute stream has to wait for, so that it has waited
-    /// for all that the other streams were given.
+    /// The moving lanes whose last tasks the compute stream has to wait for, to have waited for all
+    /// work of the other streams.
     compute: BTreeSet<Lane>,
 }
 
@@ -58,8 +58,8 @@ impl Behind {
         self.lock().moving.extend((1..lanes).map(Lane));
     }
 
-    /// The streams of `lanes` lanes are given a walk in which the lanes of `moving` take part:
-    /// until it has ended well, none has waited for another. Returns what was not waited for
+    /// The streams of `lanes` lanes get a walk in which the lanes of `moving` take part. Until it
+    /// has ended well, none has waited for another. Returns the lanes that were not waited for
     /// before.
     fn begin_walk(&self, lanes: usize, moving: &[Lane]) -> NotWaited {
         let mut held = self.lock();
@@ -85,12 +85,12 @@ pub(super) struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// The event behind all that lane `from` has been given.
+    /// An event after all earlier work of lane `from`.
     fn record(&self, from: Lane) -> Result<Event> {
         self.device.record(self.streams[from.0]).during("record")
     }
 
-    /// Makes what lane `to` is given later wait for `event`.
+    /// Makes later work of lane `to` wait for `event`.
     fn wait(&self, to: Lane, event: Event) -> Result<()> {
         self.device.wait(self.streams[to.0], event).during("wait")
     }
@@ -99,10 +99,10 @@ impl Lanes<'_> {
         self.device.free_event(event).during("free_event")
     }
 
-    /// Makes a walk begin after all that the streams were given before it, as far as `waits` do not
-    /// imply it: the compute lane after the lanes that it has not waited for, then those of
-    /// [`Waits::begins`] that are behind after the compute lane. Returns the lanes that stay
-    /// behind: they are not of `moving`.
+    /// Makes a walk begin after all earlier work of the streams, where `waits` do not imply it. The
+    /// compute lane waits for the lanes that it has not waited for. Then the lanes of
+    /// [`Waits::begins`] that are behind wait for the compute lane. Returns the lanes that stay
+    /// behind: they are not in `moving`.
     fn begin(&self, waits: &Waits, moving: &[Lane]) -> Result<BTreeSet<Lane>> {
         let NotWaited {
             moving: behind,
@@ -126,7 +126,7 @@ impl Lanes<'_> {
         Ok(stay.collect())
     }
 
-    /// Makes what the compute lane is given later wait for all that walks gave the other lanes.
+    /// Makes later work of the compute lane wait for all work of the other lanes in walks.
     pub(super) fn catch_up(&self) -> PluginResult<()> {
         let unwaited = std::mem::take(&mut self.behind.lock().compute);
         unwaited
@@ -144,7 +144,7 @@ impl Lanes<'_> {
 /// How far the lanes are.
 #[derive(Default)]
 struct Progress {
-    /// The events behind the tasks that others wait for, of those that are enqueued.
+    /// The events after the tasks that others wait for, of those that are enqueued.
     events: BTreeMap<usize, Event>,
     /// Whether a lane has stopped early.
     broken: bool,
@@ -159,11 +159,11 @@ struct Walk<'a> {
     changed: Condvar,
 }
 
-/// Does every task that `wanted` accepts, each of which gives its stream work: computing tasks on
-/// this thread, those of each other lane on a thread beside it. What the lanes of [`Lanes::behind`]
-/// do begins after what the compute stream was given before. What the compute stream is given later
-/// begins after all of the walk once it has caught up ([`Lanes::catch_up`]); the next walk sees to
-/// that itself.
+/// Does every task that `wanted` accepts, each of which gives its stream work. Computing tasks run
+/// on this thread, those of each other lane on a thread beside it. Work of the lanes of
+/// [`Lanes::behind`] begins after the compute stream's earlier work. The compute stream's later
+/// work begins after all of the walk once it has caught up ([`Lanes::catch_up`]); the next walk
+/// does so itself.
 ///
 /// # Errors
 /// The first failure of a task. Where several lanes fail, that of a transfer.
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The event behind task `index`, once it is enqueued; none where a lane has stopped before.
+    /// The event after task `index`, once it is enqueued; none where a lane has stopped before.
     fn event(&self, index: usize) -> Option<Event> {
         let progress = self.changed.wait_while(self.progress(), |progress| {
             !progress.broken && !progress.events.contains_key(&index)

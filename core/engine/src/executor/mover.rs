@@ -104,7 +104,7 @@ impl Executor {
             || task.region(task.action.unit, RegionKind::State).is_some()
     }
 
-    /// Fetches this rank's part of trained state from where it lies between steps.
+    /// Fetches this rank's part of trained state from its location between steps.
     fn fetch_own(&self, task: &Task, held: RegionKind) -> Result<()> {
         let Some(region) = self.own_region(task, held) else {
             return Ok(());
@@ -116,7 +116,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Where the content of a region of the update lies between steps, each part with its offset in
+    /// The location of an update region's content between steps, each part with its offset in
     /// the region.
     pub(super) fn homes(&self, unit: usize, held: RegionKind) -> Vec<(BufferRange, u64)> {
         let home = |kept| self.storage.kept(unit, kept);
@@ -231,7 +231,9 @@ impl Executor {
         };
         let all = self
             .own_region(task, RegionKind::Gradients)
-            .ok_or_else(|| unsupported("a reduction of gradients that nothing has made"))?;
+            .ok_or_else(|| {
+                unsupported("the schedule reduces gradients that no backward pass computed")
+            })?;
         let (send, recv) = match wire {
             None => (all, own),
             Some(wire) => {

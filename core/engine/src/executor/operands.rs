@@ -1,4 +1,4 @@
-//! Operands of a step -> the ranges of the device's memory that they lie in.
+//! Operands of a step -> their ranges of the device's memory.
 
 use espalier_compile::program::Region;
 use espalier_interface::{BufferRange, PluginError};

@@ -57,7 +57,7 @@ impl Executor {
         walk(&self.lanes(), tasks, &wanted, compute, &transfer)?;
         if self.peers.has_device_groups() {
             // Other ranks wait for this one's calls. The host, before it waits for other ranks, has
-            // waited for the compute stream: that includes the calls of a rank without tokens,
+            // waited for the compute stream. That includes the calls of a rank without tokens,
             // whose compute stream reads nothing that they bring.
             self.lanes().catch_up().during("wait")?;
         }

@@ -12,7 +12,7 @@ use espalier_plan::plan::RunPlan;
 use crate::decoder::Callback;
 use maker::Maker;
 
-/// A kernel and where its operands lie.
+/// A kernel and the locations of its operands.
 pub(super) struct PreparedStep {
     pub(super) kernel: Kernel,
     pub(super) operands: Vec<OperandPlace>,

@@ -52,7 +52,7 @@ impl Executor {
         }
     }
 
-    /// The dtype in which a part of a trainable param lies on the device.
+    /// The dtype of a part of a trainable param on the device.
     pub fn state_dtype(&self, param: usize, part: StatePart) -> DType {
         match (&self.params[param].layout, part) {
             (WeightLayout::Dense(dtype), StatePart::Values) => *dtype,
@@ -155,7 +155,7 @@ impl Executor {
         written.during("upload")
     }
 
-    /// Where this rank's elements of a part of a trainable param lie.
+    /// The location of this rank's elements of a part of a trainable param.
     pub(super) fn state_range(&self, param: usize, part: StatePart) -> BufferRange {
         self.own_piece(param, part.kept()).1
     }

@@ -20,7 +20,7 @@ pub use beside::Beside;
 use batch::BatchRanges;
 pub(super) use ranges::TrainedRun;
 
-/// A run's buffers and where each param lies in them.
+/// A run's buffers and the location of each param in them.
 pub struct Storage {
     parts: BTreeMap<Part, Arc<Allocation>>,
     /// Ranges of each param: one if dense, one a segment if packed.
@@ -32,7 +32,7 @@ pub struct Storage {
     trained: Vec<TrainedRun>,
     /// For each unit that is cut, this rank's part of the frozen run, or the machine's copy of it.
     frozen: Vec<Option<BufferRange>>,
-    /// For each unit, where its saved activations lie on the host between its passes.
+    /// For each unit, the host memory of its saved activations between its passes.
     saved: Vec<Option<BufferRange>>,
     whole_gradients: BufferRange,
     regions: Option<BufferRange>,
@@ -63,7 +63,7 @@ impl Storage {
         on_device.map(|(_, held)| held.bytes()).sum()
     }
 
-    /// The ranges of a param that lies whole on the device: one if dense, one per segment if
+    /// The ranges of a param that is whole on the device: one if dense, one per segment if
     /// packed. Empty for other params.
     pub fn param(&self, param: usize) -> &[BufferRange] {
         &self.params[param]
@@ -84,19 +84,19 @@ impl Storage {
         &self.trained[unit]
     }
 
-    /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it lies
+    /// This rank's part of a unit's frozen run, or the machine's copy of it; none where it is
     /// whole on the device.
     pub(super) fn frozen_home(&self, unit: usize) -> Option<BufferRange> {
         self.frozen[unit]
     }
 
-    /// Where a unit's saved activations lie on the host between its passes; none where they stay on
+    /// The host memory of a unit's saved activations between its passes; none where they stay on
     /// the device.
     pub(super) fn saved_home(&self, unit: usize) -> Option<BufferRange> {
         self.saved[unit]
     }
 
-    /// Where this rank keeps its elements of a unit's trainable run. The frozen run lies elsewhere.
+    /// Where this rank keeps its elements of a unit's trainable run. The frozen run is elsewhere.
     pub fn kept(&self, unit: usize, kept: StateKind) -> BufferRange {
         let run = &self.trained[unit];
         match kept {

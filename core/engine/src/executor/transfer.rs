@@ -90,7 +90,7 @@ impl Executor {
         self.read(range, dtype)
     }
 
-    /// Where a dense param lies between steps, and its dtype.
+    /// The location of a dense param between steps, and its dtype.
     fn dense_range(&self, param: usize) -> Result<(BufferRange, DType)> {
         let unsupported = |what: &str| {
             let name = &self.params[param].name;

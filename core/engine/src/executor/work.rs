@@ -8,8 +8,8 @@ use super::Executor;
 use super::window::Numbers;
 use super::{Pass, StepPosition};
 
-/// For each task of a micro-batch whether it takes part in a pass that does not train: the forward
-/// passes up to that of unit `head`, and the moves of what they read.
+/// For each task of a micro-batch whether it takes part in a pass that does not train. These are
+/// the forward passes up to that of unit `head`, and the moves of what they read.
 pub(super) fn evaluates(tasks: &[Task], head: usize) -> Vec<bool> {
     let is_last = |task: &Task| task.action.act == Act::Forward && task.action.unit == head;
     let end = tasks.iter().position(is_last).map_or(0, |last| last + 1);

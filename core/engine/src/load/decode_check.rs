@@ -120,15 +120,15 @@ impl fmt::Display for DecodeCheck {
             let most = self.largest_error;
             return write!(
                 f,
-                " decodes to other numbers: their error is {error:.2} of the weight's size {rows}; expected at most \
+                " decodes with a relative error of {error:.2} {rows}; expected at most \
                  {most}, and codes in the wrong place give 1.4 or more"
             );
         }
         if self.differs() {
             return write!(
                 f,
-                " is described otherwise than its `decode` gives it: the difference is {difference:.4} of the weight's \
-                 size {rows}; expected at most {LARGEST_DIFFERENCE}, and kernels follow the description"
+                " has a format description that disagrees with `decode`: the relative difference is {difference:.4} \
+                 {rows}; expected at most {LARGEST_DIFFERENCE}, and kernels follow the description"
             );
         }
         write!(f, " decodes with an error of {error:.4} of its size {rows}")
@@ -287,7 +287,7 @@ mod tests {
         assert!(
             wrong
                 .to_string()
-                .contains("error is 1.41 of the weight's size in rows 0 to 63"),
+                .contains("relative error of 1.41 in rows 0 to 63"),
             "{wrong}"
         );
         assert!(!found("a", Some(0.6)).is_wrong() && !found("a", None).is_wrong());

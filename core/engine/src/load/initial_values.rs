@@ -48,7 +48,7 @@ impl<'a> Initialise<'a> {
         Some(found.weight)
     }
 
-    /// The initial values of the params of `one`, in their order. Its weight lies in `ranges`.
+    /// The initial values of the params of `one`, in their order. Its weight is in `ranges`.
     ///
     /// # Errors
     /// `Error::Plugin` for an error of the adapter, a value that is not finite, and a call to the

@@ -61,7 +61,7 @@ enum Sent<T> {
     Failed(String),
 }
 
-/// The results of all ranks, by rank. All ranks go on, or none does.
+/// The results of all ranks, by rank. All ranks continue, or none does.
 ///
 /// # Errors
 /// This rank's own error. Else the signal that stopped another rank, or [`Error::Peer`] for the
@@ -86,7 +86,7 @@ pub fn together<T: Serialize + DeserializeOwned, E: RankFailure>(
     for (rank, sent) in all?.iter().enumerate() {
         let rank = rank as u32;
         let sent: Sent<T> = serde_json::from_slice(sent).map_err(|error| {
-            let what = format!("{label}: what it said cannot be read: {error}");
+            let what = format!("{label}: its message cannot be parsed: {error}");
             Error::Peer(Lost::told(rank, what))
         })?;
         match sent {

@@ -19,8 +19,8 @@ use crate::executor::numbers;
 
 /// Longest text of a number that stands for an f32, in bytes: sign, 17 digits, point and exponent.
 const NUMBER_BYTES: usize = 24;
-/// How far a checkpoint's own table may lie from the quantizer's, relative to the larger number:
-/// the tables that other processors compute differ in the last bits.
+/// The largest difference of a checkpoint's own table from the quantizer's, relative to the larger
+/// number. Tables that other processors compute differ in the last bits.
 const TABLE_TOLERANCE: f32 = 1e-6;
 
 /// A packed weight in a checkpoint: its module and the form it is saved in.
@@ -263,7 +263,7 @@ fn damage(store: &TensorStore, entry: &TensorEntry, what: String) -> Error {
     })
 }
 
-/// Bytes of an object's text, whatever its scalars are.
+/// Bytes of an object's text, for all values of its scalars.
 fn text_bytes(object: &SavedObject) -> usize {
     spaced(&object.fields).len() + NUMBER_BYTES * object.scalars.len()
 }
@@ -279,7 +279,7 @@ fn text(object: &SavedObject, scalar: impl Fn(usize) -> f32) -> Vec<u8> {
     text
 }
 
-/// JSON as Python writes it: a space behind each comma and colon.
+/// JSON as Python writes it: a space after each comma and colon.
 fn spaced(fields: &serde_json::Map<String, Json>) -> Vec<u8> {
     let mut text = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, Spaced);

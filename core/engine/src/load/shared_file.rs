@@ -9,7 +9,7 @@ use std::process;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 
-/// Where the file lies.
+/// The file's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// In memory, without a name: others open it through the process that made it.
@@ -27,7 +27,7 @@ pub(super) struct SharedFile {
 
 impl SharedFile {
     /// A file of `bytes` zeros. Its pages are reserved: a process that touches a page without
-    /// memory behind it is killed.
+    /// memory for it is killed.
     ///
     /// # Errors
     /// The error of the operating system, such as no space left.

@@ -30,7 +30,7 @@ struct Made {
 
 /// The memory in which weights are loaded.
 pub struct Stage {
-    /// Where everything lies.
+    /// The location of every part.
     pub layout: StageLayout,
     /// The machine's one copy of units that ranks fetch whole; empty where there are none.
     pub copy: Arc<HostRegion>,

@@ -78,7 +78,7 @@ impl Timed {
         })
     }
 
-    /// Bytes of the operands and the workspace, which is behind them.
+    /// Bytes of the operands and the workspace, which follows them.
     fn bytes(&self) -> u64 {
         3 * self.operand + self.prepared.workspace_bytes.max(1)
     }

@@ -66,11 +66,11 @@ impl Gathering {
         let others = (first..first + per_machine).filter(|&one| one != self.world.process);
         let told: Vec<String> = others.filter_map(|one| self.told(one)).collect();
         match (told.as_slice(), &self.marks) {
-            (_, None) => "who is missing is not known under this launcher".to_owned(),
+            (_, None) => "this launcher does not reveal which process is missing".to_owned(),
             ([], _) if self.world.machines() > 1 => {
-                "all processes of this machine have come, see to those of the others".to_owned()
+                "all processes of this machine joined; check the other machines".to_owned()
             }
-            ([], _) => "all have come, and not all go on".to_owned(),
+            ([], _) => "all processes joined, but some do not respond".to_owned(),
             (told, _) => told.join(", "),
         }
     }
@@ -85,7 +85,7 @@ impl Gathering {
         };
         match fs::read_to_string(self.mark(process)?) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Some(format!("process {process} ({ranks}) has not come"))
+                Some(format!("process {process} ({ranks}) has not joined"))
             }
             Err(_) => None,
             Ok(id) => {
@@ -111,13 +111,13 @@ impl Drop for Gathering {
 /// Why a process makes no progress; none for one that runs.
 fn state(id: u32) -> Option<&'static str> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else {
-        return Some("is gone");
+        return Some("has ended");
     };
     // `77 (host) T 1 ...`; the name may hold anything.
     let (_, rest) = stat.rsplit_once(") ")?;
     match rest.chars().next()? {
         'T' | 't' => Some("is stopped"),
-        'Z' | 'X' => Some("is gone"),
+        'Z' | 'X' => Some("has ended"),
         _ => None,
     }
 }
@@ -147,15 +147,18 @@ mod tests {
         put(4, process::id());
         // Beyond any process's number.
         put(6, 1 << 30);
-        let gone = format!("process 6 (ranks 12 to 13, process id {}) is gone", 1 << 30);
-        let expected = format!("{gone}, process 7 (ranks 14 to 15) has not come");
+        let gone = format!(
+            "process 6 (ranks 12 to 13, process id {}) has ended",
+            1 << 30
+        );
+        let expected = format!("{gone}, process 7 (ranks 14 to 15) has not joined");
         assert_eq!(gathering.missing(), expected);
         put(6, process::id());
         put(7, process::id());
-        assert!(gathering.missing().contains("those of the others"));
+        assert!(gathering.missing().contains("check the other machines"));
         drop(gathering);
         assert!(!folder.path().join("espalier-7-5").exists());
         let nowhere = Gathering::among(world, None).missing();
-        assert!(nowhere.contains("is not known"), "{nowhere}");
+        assert!(nowhere.contains("does not reveal"), "{nowhere}");
     }
 }

@@ -203,7 +203,7 @@ impl Launch {
         }
         if processes % per_machine != 0 {
             return Err(refused(format!(
-                "the machines have different numbers of processes: {per_machine} on this one, {processes} all told"
+                "the machines have different numbers of processes: {per_machine} on this one, {processes} in total"
             )));
         }
         if process % per_machine != local {

@@ -5,7 +5,7 @@ use std::fmt;
 use espalier_system::failure::{ExitClass, Failure};
 use serde::{Deserialize, Serialize};
 
-/// A rank, or all ranks of a process, that the others cannot go on without.
+/// A rank, or all ranks of a process, that the others cannot continue without.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// The rank; the first one, where a whole process is lost.
@@ -93,10 +93,10 @@ impl Failure for Lost {
 
     fn next_step(&self) -> String {
         match self.cause {
-            LostBy::Closed => "see what that process said last, and whether its machine ran out of memory; then go on with --resume",
-            LostBy::Silent(_) => "see to that process, its machine and the network between; then go on with --resume",
+            LostBy::Closed => "see what that process said last, and whether its machine ran out of memory; then continue with --resume",
+            LostBy::Silent(_) => "check that process, its machine and the network; then continue with --resume",
             LostBy::Hangs(_) => {
-                "see what that rank does; where it only takes longer, raise run.peer_timeout_secs; then go on with --resume"
+                "see what that rank does; if it is only slow, raise run.peer_timeout_secs; then continue with --resume"
             }
             LostBy::OtherCall { .. } | LostBy::Ended | LostBy::Disagrees(_) => {
                 "start every process with the same program, plugins, config and data"
@@ -104,7 +104,7 @@ impl Failure for Lost {
             LostBy::Unreached(_) => {
                 "let the machines reach each other on all ports above 1023: processes watch each other over TCP"
             }
-            LostBy::Told(_) => "see to what it says; then go on with --resume",
+            LostBy::Told(_) => "fix the reported error; then continue with --resume",
         }
         .to_owned()
     }
@@ -140,7 +140,7 @@ impl fmt::Display for LostBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LostBy::Closed => {
-                f.write_str("its process is gone without a word (killed, or crashed)")
+                f.write_str("its process ended without a message (killed, or crashed)")
             }
             LostBy::Silent(secs) => write!(f, "its process gave no sign of life for {secs} s"),
             LostBy::Hangs(secs) => write!(f, "it hangs: no sign of life for {secs} s"),

@@ -20,7 +20,7 @@ impl fmt::Display for NotMet {
         let NotMet { secs, missing, .. } = self;
         write!(
             f,
-            "the processes did not come together within {secs} s: {missing}"
+            "the processes did not all join within {secs} s: {missing}"
         )?;
         match &self.inside {
             Some(inside) => write!(f, "; this one waits in {inside}"),
@@ -37,8 +37,8 @@ impl Failure for NotMet {
     }
 
     fn next_step(&self) -> String {
-        "see to those processes, their machines and the network between, or raise run.join_timeout_secs where they only \
-         take longer; then start again, with --resume where the run had begun"
+        "check those processes, their machines and the network, or raise run.join_timeout_secs if they are \
+         slow; then start again, with --resume where the run had begun"
             .to_owned()
     }
 }

@@ -16,7 +16,7 @@ pub trait RankFailure: From<Error> + std::error::Error + Send + 'static {
 /// Which ranks know of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// This rank only: the others have to be told.
+    /// This rank only: the others have to be informed.
     ThisRank,
     /// This rank only, in which a plugin panicked.
     Panic,

@@ -107,7 +107,7 @@ impl Watch {
     }
 
     /// Connects this watch with those of the other processes. `exchange` sends a message to all
-    /// processes and returns each one's message. From then on a process that is gone, stopped or
+    /// processes and returns each one's message. From then on a process that ended, stopped or
     /// silent counts as lost.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Watch {
         let post = Post::open().map_err(|error| {
             Error::Usage(UsageError {
                 message: format!("this process cannot watch the others: {error}"),
-                next_step: "see to its network and its open files".to_owned(),
+                next_step: "check its network and its limit of open files".to_owned(),
             })
         })?;
         let sent = serde_json::to_vec(&post.introduction).expect("an introduction is plain data");
@@ -204,7 +204,7 @@ impl Watch {
         }
     }
 
-    /// `rank`, one of this process, fails. All others are told.
+    /// `rank`, one of this process, fails. All others are informed.
     pub fn failed(&self, rank: u32, what: impl Into<String>) {
         self.shared
             .conclude(self.shared.placed(Lost::told(rank, what)));

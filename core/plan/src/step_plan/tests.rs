@@ -95,7 +95,7 @@ fn each_stream_is_a_lane_but_for_collective_calls() {
         .map(|task| task.lane.0)
         .collect();
     assert_eq!(lanes, [1, 2, 0, 0, 1, 0, 0, 0, 0]);
-    // The gather of unit 2 fills memory that lane 0 used; unit 1 computes behind lane 2.
+    // The gather of unit 2 fills memory that lane 0 used; unit 1 computes after lane 2.
     assert_eq!(step_plan.micro_batch[4].waits, [2, 3]);
     assert_eq!(step_plan.micro_batch[5].waits, [1]);
 }

@@ -215,7 +215,7 @@ impl LibraryError {
             | LibraryFault::Exited { .. }
             | LibraryFault::Hung { .. }
             | LibraryFault::Quarantined { .. } => format!(
-                "report it to the plugin's author and put a mended library in its place, \
+                "report it to the plugin's author and install a fixed build, \
                  or try this one again with `host plugins inspect {file} --retry`"
             ),
             LibraryFault::Writable { who, folder, .. } => {
@@ -250,7 +250,7 @@ impl LibraryFault {
             LibraryFault::Changed { .. } | LibraryFault::Exchanged => {
                 "start again when nothing writes to it any more"
             }
-            LibraryFault::Untried(_) => "see to that, then start again",
+            LibraryFault::Untried(_) => "fix the cause, then start again",
             LibraryFault::Open(_) => "install what it needs, or remove it",
             LibraryFault::OtherMachine { .. } | LibraryFault::Truncated { .. } => {
                 "build or copy it again, or remove it"

@@ -3,7 +3,7 @@
 //! The hashed bytes are the ones that run. They go into a private copy that cannot be changed, one
 //! per hash, so that nothing is loaded twice. The dynamic linker identifies a library by its path,
 //! and each copy has a path of its own. A library that searches its own folder (`$ORIGIN`) is
-//! opened where it lies; then the mapping is compared with the file that was hashed.
+//! opened at its path; then the mapping is compared with the file that was hashed.
 #![allow(unsafe_code)] // A mapping of the file that was hashed.
 
 use std::collections::HashMap;
@@ -32,11 +32,11 @@ static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
 struct Opened {
     /// Paths of private copies, by hash.
     copies: HashMap<String, PathBuf>,
-    /// Libraries that were opened where they lie.
+    /// Libraries that were opened at their paths.
     originals: Vec<Original>,
 }
 
-/// A library that was opened where it lies.
+/// A library that was opened at its path.
 struct Original {
     path: PathBuf,
     sha256: String,

@@ -25,7 +25,7 @@ use super::mapping::populate;
 use super::opened::PlacedLibrary;
 use crate::data_dir::data_dir;
 
-/// The function behind a plugin's one symbol.
+/// The function of a plugin's one symbol.
 type RootFn = extern "C" fn() -> *const PluginRoot;
 
 /// A plugin that is ready to make components.
@@ -190,7 +190,7 @@ fn table<T: StableAbi + Copy>(
         return Err(LibraryFault::NoTable { table, version });
     };
     check_layout(T::LAYOUT, layout, name)?;
-    // SAFETY: the pointer is not null, and the type behind it was just found to be laid out as `T`.
+    // SAFETY: the pointer is not null, and its type was just found to be laid out as `T`.
     Ok(unsafe { *found.table.cast::<T>() })
 }
 

@@ -59,7 +59,9 @@ impl Record {
 
     fn anew(path: &Path, error: &dyn std::error::Error) -> Self {
         let path = path.display();
-        tracing::warn!("{path}, the record of probed plugins, cannot be read: {error}; begun anew");
+        tracing::warn!(
+            "{path}, the record of probed plugins, cannot be read: {error}; starting a new record"
+        );
         Record::default()
     }
 

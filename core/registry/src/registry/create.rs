@@ -1,4 +1,4 @@
-//! A component's name and options -> an instance behind its role's trait, and the identity of its
+//! A component's name and options -> an instance of its role's trait, and the identity of its
 //! plugin.
 
 use espalier_config::check_options;

@@ -101,8 +101,8 @@ impl Registry {
 }
 
 impl Places {
-    /// Reports, once per process, which of several components of a name is used, what comes from a
-    /// folder that a config file names, and which libraries cannot be used.
+    /// Reports, once per process, which of several components of a name is used, and which
+    /// libraries cannot be used. Also what comes from a folder that a config file names.
     pub fn tell(&self) {
         for place in &self.used {
             let (component, from) = (&place.component, &place.from);

@@ -65,7 +65,7 @@ impl Failure for PluginFailure {
             ErrorCode::OUT_OF_MEMORY => OutOfMemory::NEXT_STEP.to_owned(),
             // The weight comes from the model: nothing was trained yet.
             ErrorCode::NOT_FINITE if self.callback == "encode" => {
-                "see to that weight in the model's files, or keep it dense by [[sites]] with quantizer = \"none\"".to_owned()
+                "check that weight in the model's files, or keep it dense by [[sites]] with quantizer = \"none\"".to_owned()
             }
             ErrorCode::NOT_FINITE => NOT_FINITE_NEXT_STEP.to_owned(),
             _ => format!("report it to the author of `{plugin}`, with this message"),

@@ -138,8 +138,8 @@ fn missing(name: &str, world: &World, error: Error) -> Error {
         Error::Registry(RegistryError::UnknownComponent { searched, .. }) => {
             Error::Usage(UsageError {
                 message: format!(
-                    "{} processes were started, and no collective that joins processes is there: `{name}` was looked \
-                 for in {}",
+                    "{} processes were started: expected a collective that joins processes, found none; `{name}` was \
+                 searched for in {}",
                     world.processes,
                     searched.join(", ")
                 ),

@@ -280,9 +280,9 @@ fn advice(state: &RunState) -> &'static str {
     match state {
         RunState::Finished => "choose another one, or move it away",
         RunState::Comparison => {
-            "go on with it with `host compare` and --resume, or choose another one"
+            "continue it with `host compare` and --resume, or choose another one"
         }
-        _ => "go on with it with --resume, or choose another one",
+        _ => "continue it with --resume, or choose another one",
     }
 }
 
@@ -319,8 +319,8 @@ impl Failure for FileError {
         match self.exit_class() {
             ExitClass::Usage => "check the path, or choose another",
             ExitClass::Resources => {
-                "see to that disk, then start again (a training run goes on with --resume): \
-                 what was there before is untouched"
+                "check that disk, then start again (a training run continues with --resume): \
+                 earlier files are untouched"
             }
             _ => "download or export that file again",
         }

@@ -266,7 +266,7 @@ fn lock(directory: &Path) -> Result<Option<File>, FileError> {
             }
             Hold::NoLocks => {
                 tracing::warn!(
-                    "the file system of {} has no locks: see to it that no other run uses it",
+                    "the file system of {} has no locks: make sure that no other run uses it",
                     directory.display()
                 );
                 let _ = fs::remove_file(&path);

@@ -60,7 +60,7 @@ pub fn as_begun(
         resolved.origin(key) == Origin::Default && resolved.value(key) != *value
     });
     for (key, value) in &values {
-        let note = format!("going on with {key} = {value}, as when this began");
+        let note = format!("continuing with {key} = {value}, as when this began");
         observer.observe(&Event::Note(&note));
     }
     resolved.with_values("the run on record", values)

@@ -92,15 +92,15 @@ impl Failure for CheckpointError {
                 ..
             } => match command {
                 Some(command) => {
-                    format!("restore that file, or go on from step {step}: `{command}`")
+                    format!("restore that file, or continue from step {step}: `{command}`")
                 }
                 None => format!(
-                    "restore that file, or go on from step {step} with --resume=step-{step}"
+                    "restore that file, or continue from step {step} with --resume=step-{step}"
                 ),
             },
             CheckpointError::Exported { remedy, .. } => (*remedy).to_owned(),
             CheckpointError::NotRegular { .. } => {
-                "restore that file, or remove what is there; then go on with --resume".into()
+                "restore that file, or remove what has its name; then continue with --resume".into()
             }
             CheckpointError::Changed { .. } => {
                 "change that back, or train with another --out".into()

@@ -77,7 +77,7 @@ pub struct PlanReport {
     pub available_bytes: u64,
     /// Whether the run fits.
     pub fits: bool,
-    /// The products and quotients behind memory and traffic.
+    /// The products and quotients of memory and traffic.
     pub arithmetic: Arithmetic,
     /// Whether the text shows them.
     #[serde(skip)]

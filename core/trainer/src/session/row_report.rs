@@ -34,8 +34,8 @@ pub(super) fn report(rows: &Dataset, which: &str, observer: &dyn Observer) {
     let trains = counts.trains;
     if trains.last_alone > 0 {
         observer.observe(&Event::Warning(&format!(
-            "of {} conversations the last answer alone is trained: the chat template writes their earlier answers \
-             otherwise once more turns follow; mark answers with {{% generation %}} in it, or set data.train_on = \
+            "of {} conversations only the last answer is trained: in the chat template, earlier answers change when \
+             more turns follow; mark answers with {{% generation %}} in it, or set data.train_on = \
              \"completion\" to say so",
             grouped(trains.last_alone)
         )));

@@ -206,7 +206,7 @@ impl Live<'_> {
         if plan.step_plan.moves() {
             return Err(Error::Usage(UsageError {
                 message: "a running job cannot change to a strategy that moves weights".to_owned(),
-                next_step: "stop it and go on with --resume under the other strategy".to_owned(),
+                next_step: "stop it and continue with --resume under the other strategy".to_owned(),
             }));
         }
         same_trained_params(old.params(), &plan.params)?;

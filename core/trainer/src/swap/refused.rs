@@ -4,7 +4,7 @@ use espalier_system::failure::{ExitClass, Failure};
 
 /// A running job refused a swap and continues unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{asked} is refused, the run goes on as it was: {reason}")]
+#[error("{asked} is refused, the run continues unchanged: {reason}")]
 pub struct SwapRefused {
     /// `quantizer=hqq`.
     pub asked: String,

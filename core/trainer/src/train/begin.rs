@@ -183,7 +183,7 @@ impl<'a> Begin<'a, '_> {
         let runs = std::iter::once(run).chain(others).collect();
         let roll = (&*circumstances, self.beginning.progress().step);
         let ranks = join_ranks(runs, &collectives, config, self.stop, roll)?;
-        // A base is measured with a fresh adapter, also where a checkpoint is restored behind it.
+        // A base is measured with a fresh adapter, also where a checkpoint is restored after it.
         let measures = self.measure.is_some();
         let measured = |param: &Param| measures && param.init == Init::FromWeight;
         let wanted = |param: &Param| wanted.holds(param) || measured(param);

@@ -117,7 +117,7 @@ impl Beginning {
                     resumption["espalier"] = Json::from(VERSION);
                 }
                 resumptions.push(resumption);
-                let note = format!("going on from {}", checkpoint.path.display());
+                let note = format!("continuing from {}", checkpoint.path.display());
                 observer.observe(&Event::Note(&note));
             }
             (None, RunState::Unfinished) => {

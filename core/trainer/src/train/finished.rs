@@ -86,7 +86,7 @@ impl Finish {
                 });
                 if read.is_ok() {
                     observer.observe(&Event::Note(&format!(
-                        "{}: its run kept no hashes of what it wrote there: it can be read, and is taken as it is",
+                        "{}: its run recorded no hashes; its files can be read and are used unverified",
                         saved.display()
                     )));
                 }

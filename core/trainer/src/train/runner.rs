@@ -132,8 +132,9 @@ impl Runner<'_> {
         }
         self.live.team.check_finite(step)?;
         self.saves_seen = asked.saves_seen;
-        let note =
-            format!("SIGUSR1 asks for a checkpoint: saved after step {step}, and the run goes on");
+        let note = format!(
+            "SIGUSR1 asks for a checkpoint: saved after step {step}, and the run continues"
+        );
         self.save()?;
         self.observer.observe(&Event::Note(&note));
         Ok(())

@@ -30,7 +30,7 @@ impl Failure for Stopped {
     fn next_step(&self) -> String {
         match &self.saved {
             Some(path) => format!(
-                "go on with --resume: what was learned so far is in {}",
+                "continue with --resume: the last checkpoint is {}",
                 path.display()
             ),
             None => "nothing was trained yet: start again with --resume".to_owned(),

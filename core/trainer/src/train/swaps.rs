@@ -73,7 +73,7 @@ impl Runner<'_> {
         for number in self.mailbox.waiting() {
             let error = Error::Usage(UsageError {
                 message: format!("the run ended after step {step}, before it came to this"),
-                next_step: "start another run, or go on with this one (--resume) and ask again"
+                next_step: "start another run, or continue this one (--resume) and ask again"
                     .to_owned(),
             });
             let record = SwapRecord {

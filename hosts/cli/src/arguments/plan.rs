@@ -22,7 +22,7 @@ pub struct PlanArguments {
     /// set stays. Done anyway for several ranks without a strategy
     #[arg(long)]
     pub auto: bool,
-    /// Show the arithmetic behind memory and traffic
+    /// Show the arithmetic of memory and traffic
     #[arg(long)]
     pub explain: bool,
     /// Print the plan as JSON

@@ -88,7 +88,7 @@ impl Waiting<'_> {
                         "{}: the run ended before it came to this request",
                         self.arguments.run.display()
                     ),
-                    next_step: "go on with it (host train --resume) and ask again".to_owned(),
+                    next_step: "continue it (host train --resume) and ask again".to_owned(),
                 }));
             }
             if let Some(limit) = timeout.filter(|limit| begin.elapsed() >= *limit) {
@@ -123,7 +123,7 @@ fn nothing_runs(run: &Path) -> Error {
     let (what, next_step) = if run.join("run.json").is_file() {
         (
             "no job is running there, the run in it has ended",
-            format!("go on with it first: host train ... --out {quoted} --resume"),
+            format!("continue it first: host train ... --out {quoted} --resume"),
         )
     } else {
         (

@@ -50,7 +50,7 @@ pub fn place(address: usize) -> Option<(&'static Module, usize)> {
     Some((module, address.wrapping_sub(module.base)))
 }
 
-/// Appends a module to the vector behind `found`.
+/// Appends a module to the vector at `found`.
 unsafe extern "C" fn take(info: *mut dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
     // SAFETY: the linker gives a valid description, and `learn` its vector.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Module>>()) };

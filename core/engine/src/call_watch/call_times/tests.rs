@@ -72,7 +72,8 @@ fn a_call_that_shows_progress_is_told_of_once_and_never_ended() {
         said.iter().all(|one| matches!(one, Action::Say(_))),
         "{found:?}"
     );
-    let goes_on = |one: &&&Action| matches!(one, Action::Say(line) if line.contains("goes on"));
+    let goes_on =
+        |one: &&&Action| matches!(one, Action::Say(line) if line.contains("is still running"));
     assert_eq!(said.iter().filter(goes_on).count(), 1, "{found:?}");
 }
 
@@ -131,7 +132,7 @@ fn the_first_signal_says_what_is_waited_for_and_how_to_end_it() {
         panic!("{found:?}")
     };
     assert!(
-        line.starts_with("SIGINT asks to stop: what is at hand"),
+        line.starts_with("SIGINT asks to stop: the current work"),
         "{line}"
     );
 }

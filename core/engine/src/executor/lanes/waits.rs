@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use espalier_plan::step_plan::{Lane, Task};
 
-/// How far each lane is known to be done at some point: up to a task of the walk, or as far as it
-/// was before the walk. A lane that is missing may not even be that far.
+/// How much of each lane is known to be done at some point: up to a task of the walk, or its work
+/// before the walk. A lane that is missing may not even be that far.
 type Done = BTreeMap<Lane, Option<usize>>;
 
 /// The waits of a list of tasks, for each choice of those that take part. A choice is one of a few,
@@ -37,14 +37,13 @@ pub(super) struct Waits {
     pub(super) of_tasks: Vec<Vec<usize>>,
     /// The tasks that others wait for.
     pub(super) awaited: BTreeSet<usize>,
-    /// The lanes whose first task implies no wait for what the compute lane was given before the
-    /// walk.
+    /// The lanes whose first task implies no wait for the compute lane's work before the walk.
     pub(super) begins: BTreeSet<Lane>,
-    /// The lanes of which the first task of the compute lane implies a wait for a task, and so for
-    /// all that they were given before the walk.
+    /// The lanes whose earlier work the compute lane's first task waits for: it waits for one of
+    /// their tasks, which come after that work.
     pub(super) first_waits: BTreeSet<Lane>,
-    /// The lanes whose last task the compute lane has to wait for to have waited for all of the
-    /// walk.
+    /// The lanes that the compute lane must wait for at the end: waiting for their last tasks
+    /// covers the whole walk.
     pub(super) ends: BTreeSet<Lane>,
     /// The lanes that have not waited for all of the walk at its end.
     pub(super) behind: BTreeSet<Lane>,

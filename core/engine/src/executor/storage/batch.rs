@@ -4,7 +4,7 @@ use espalier_compile::arena::aligned;
 use espalier_data::MicroBatch;
 use espalier_interface::{BufferRange, Device, Result, Stream};
 
-/// Where the batch's tensors lie, and what is read back of a step.
+/// The locations of the batch's tensors, and of the results that a step reads back.
 pub(super) struct BatchRanges {
     /// In the order of [`espalier_compile::program::BATCH`].
     tensors: Vec<BufferRange>,

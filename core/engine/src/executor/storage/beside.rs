@@ -90,7 +90,7 @@ impl Storage {
         }
     }
 
-    /// Moves what lies in mapped files into the device's memory.
+    /// Moves the content of mapped files into the device's memory.
     pub(in crate::executor) fn leave_mapped_files(
         &mut self,
         device: &Arc<dyn Device>,

@@ -50,7 +50,7 @@ impl Storage {
     }
 }
 
-/// The segments of each frozen param that lies whole on the device; none of the others.
+/// The segments of each frozen param that is whole on the device; none of the others.
 fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferRange>> {
     let mut ranges = vec![Vec::new(); layout.params.len()];
     for unit in 0..layout.units {
@@ -65,7 +65,7 @@ fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferR
     ranges
 }
 
-/// Hands out the ranges of units that are cut or offloaded, one unit behind the other.
+/// Hands out the ranges of units that are cut or offloaded, one unit after the other.
 struct OwnRanges<'a> {
     layout: &'a StorageLayout<'a>,
     parts: &'a Buffers,
@@ -103,13 +103,13 @@ pub(in crate::executor) struct TrainedRun {
     pub(in crate::executor) state: Vec<BufferRange>,
 }
 
-/// Where what is trained lies.
+/// The locations of trained values.
 struct TrainedRanges {
     /// For each unit, as far as this rank keeps it.
     runs: Vec<TrainedRun>,
-    /// The gradient of each param that lies whole on the device.
+    /// The gradient of each param that is whole on the device.
     gradients: Vec<Option<BufferRange>>,
-    /// The values of the params that lie whole on the device.
+    /// The values of the params that are whole on the device.
     values: Vec<(usize, BufferRange)>,
     whole_gradients: BufferRange,
 }

@@ -66,7 +66,7 @@ fn contradictions_are_named() {
         ),
         (
             "RANK=1 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
-            "2 on this one, 3 all told",
+            "2 on this one, 3 in total",
         ),
         (
             "RANK=1 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",

@@ -108,7 +108,7 @@ impl Route for Both {
 
 /// `bytes` of `whole`, from byte `start` on.
 fn part(whole: Span, start: u64, bytes: u64) -> Span {
-    assert!(start + bytes <= whole.bytes, "a part lies in the whole");
+    assert!(start + bytes <= whole.bytes, "a part is within the whole");
     // The address of an empty part at the end may be one past it, which is no null either.
     let address = whole.address.as_ptr().wrapping_add(start as usize);
     Span {

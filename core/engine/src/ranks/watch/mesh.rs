@@ -1,4 +1,4 @@
-//! A connection between every two processes, so that each sees at once when another is gone.
+//! A connection between every two processes, so that each sees at once when another ends.
 //!
 //! Every process listens on a port of its own and publishes it through an existing collective. Each
 //! connects to those before it. Both ends first send a random token of the run; any other client is
@@ -253,7 +253,7 @@ fn hello(process: u32, token: &str) -> Vec<u8> {
     Message::Hello { token, process }.frame()
 }
 
-/// The number of the process that greets with `token`. Reads byte by byte, so that nothing behind
+/// The number of the process that greets with `token`. Reads byte by byte, so that nothing after
 /// the greeting is consumed.
 fn received(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
     let deadline = Instant::now() + ANSWER;
@@ -271,9 +271,7 @@ fn received(stream: &mut TcpStream, token: &str) -> io::Result<u32> {
                 process,
             })) if sent == token => return Ok(process),
             _ => {
-                return Err(strange(
-                    "what answers there is none of this run's processes",
-                ));
+                return Err(strange("another program listens at that address"));
             }
         }
     }

@@ -55,7 +55,7 @@ fn print(
     if let Some(both @ 1..) = found.held_out_trained {
         writeln!(
             out,
-            "{both} held-out rows are also trained on: what is measured on them is remembered"
+            "{both} held-out rows are also trained on: their metrics measure memorisation"
         )?;
     }
     if found.stops.is_empty() {
@@ -112,7 +112,7 @@ fn print_part(
     if part.repeated > 0 {
         writeln!(
             out,
-            "repeated: {} rows say what an earlier one says",
+            "repeated: {} rows duplicate an earlier row",
             grouped(part.repeated)
         )?;
         for [row, first] in part.repeats.iter().take(3) {
