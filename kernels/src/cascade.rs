@@ -1,7 +1,7 @@
 //! Vectors of f32 -> their sum, added in the order of torch's CPU sum, so that the last bit agrees.
 //!
-//! The order depends on the counts alone. torch with more than one thread splits sums of 32768
-//! numbers and more by its thread count; this is its single-thread order.
+//! The order depends on the counts alone. With more than one thread, torch splits sums of 32768
+//! numbers and more by its thread count. This is its single-thread order.
 //!
 //! # Source
 //! pytorch `aten/src/ATen/native/cpu/SumKernel.cpp`.

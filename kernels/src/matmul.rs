@@ -7,7 +7,7 @@
 //! another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`; with instructions for bf16, steps are pairs of `k`. Its
+//! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`. Its
 //! bits depend on row `i` and column `j` only: not on the other rows, the tiles, the number of
 //! threads, addresses, caches or the width of vectors. (The `gemm` crate, the reference of speed,
 //! chooses its partial sums by the machine's caches and allocates in every call.)

@@ -15,8 +15,8 @@ const ROWS: usize = 8;
 /// Columns of the updated weight that exist at once.
 const COLS: usize = 256;
 
-/// Writes `norms_n = || W_n + alpha sum_r b_nr a_r ||`. A row's bits depend on that row alone: each
-/// element adds its `R` terms in order, the squares of [`COLS`] columns are summed in lanes, and
+/// Writes `norms_n = || W_n + alpha sum_r b_nr a_r ||`. A row's bits depend on that row alone. Each
+/// element adds its `R` terms in order. The squares of [`COLS`] columns are summed in lanes, and
 /// these sums are added in order.
 ///
 /// # Shapes

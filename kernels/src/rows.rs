@@ -1,4 +1,4 @@
-//! Rows and an index each -> what stands there; the largest of a row; the numbers of trained rows.
+//! Rows and an index each -> the value at the index; the largest of a row; trained rows.
 //!
 //! The index -100 stands for none.
 

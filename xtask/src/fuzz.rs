@@ -1,4 +1,4 @@
-//! Coverage-guided random bytes for all file readers, and for plugins behind their boundary.
+//! Coverage-guided random bytes for all file readers, and for plugins through their boundary.
 //!
 //! `tests/fuzz` is built with the address sanitizer and libFuzzer's counters. Both are part of a
 //! stable toolchain, whose compiler accepts their flags under `RUSTC_BOOTSTRAP=1`.

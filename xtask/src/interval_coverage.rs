@@ -36,7 +36,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
     let (pairs, seeds) = (options.pairs, options.seeds);
     ensure!(
         pairs >= FEWEST_PAIRS && seeds >= FEWEST_SEEDS,
-        "expected at least {FEWEST_PAIRS} pairs of {FEWEST_SEEDS} seeds, found {pairs} of {seeds}: fewer tell nothing"
+        "expected at least {FEWEST_PAIRS} pairs of {FEWEST_SEEDS} seeds, found {pairs} of {seeds}: fewer show nothing"
     );
     let mut example = workspace.cargo();
     // With the workspace's features, so that crates are not built twice.

@@ -1,8 +1,8 @@
 //! Calls of ops that a backend lacks -> calls of primitives that it has.
 //!
-//! It works on a unit's forward and backward pass after differentiation and before anything has a
-//! place: what is saved, computed again and counted follows from the calls that are left. A
-//! decomposition computes in the reduce dtype and rounds where its op does.
+//! It works on a unit's forward and backward pass after differentiation and before any value has a
+//! place. Saved, recomputed and counted values follow from the resulting calls. A decomposition
+//! computes in the reduce dtype and rounds where its op does.
 
 mod backend_ops;
 mod cross_entropy;
@@ -83,8 +83,8 @@ impl Lacking {
 /// `decomposed`.
 ///
 /// # Errors
-/// `UNSUPPORTED` for an op that the backend lacks and that has no decomposition, or whose
-/// decomposition needs another that it lacks; the message names op and backend and lists its ops.
+/// `UNSUPPORTED` for a missing op without a decomposition, or whose decomposition needs another
+/// missing op. The message names op and backend and lists its ops.
 pub fn decompose(
     unit: &mut UnitGraph,
     backward: &mut Backward,

@@ -66,7 +66,7 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
     );
     suite.check(
         "adapt.refused",
-        "sites of which none fits are refused with INVALID in words",
+        "sites of which none fits are rejected with INVALID and a message",
         || nothing_fits(subject),
     );
     suite.check(
@@ -80,7 +80,7 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
     );
     suite.check(
         "saved.refused",
-        "an `adapter_config.json` of something else is refused in words",
+        "an `adapter_config.json` of something else is rejected with a message",
         || {
             let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
             for config in [
@@ -292,7 +292,7 @@ fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Checked {
     }
     match adapter.adapt(std::slice::from_ref(&strange)) {
         Ok(adaptation) => ensure(!adaptation.joins.is_empty(), || {
-            "it joins none of the sites and says nothing".into()
+            "it joins none of the sites and returns no message".into()
         }),
         Err(error) => {
             let named = error.message.contains("patches");

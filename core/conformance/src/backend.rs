@@ -65,7 +65,7 @@ type OnDevice = fn(&dyn Device) -> Checked;
 const CHECKS: [(&str, &str, OnDevice); 8] = [
     (
         "memory.zeros",
-        "a new buffer holds zeros, is 64-byte aligned where the host can see it, and lies apart from others",
+        "a new buffer holds zeros, is 64-byte aligned where the host can see it, and does not overlap others",
         zeros,
     ),
     (
@@ -75,7 +75,7 @@ const CHECKS: [(&str, &str, OnDevice); 8] = [
     ),
     (
         "memory.refused",
-        "ranges outside a buffer, other lengths, freed buffers and absurd sizes are refused in words",
+        "ranges outside a buffer, other lengths, freed buffers and absurd sizes are rejected with a message",
         refused,
     ),
     (
@@ -85,7 +85,7 @@ const CHECKS: [(&str, &str, OnDevice); 8] = [
     ),
     (
         "streams.order",
-        "streams and events are made and waited for; those that do not exist are refused in words",
+        "streams and events are made and waited for; those that do not exist are rejected with a message",
         streams,
     ),
     (

@@ -69,7 +69,10 @@ pub fn calm<T>(body: impl FnOnce() -> Checked<T>) -> Checked<T> {
 pub fn refusal(error: &PluginError) -> Checked {
     let improper = [ErrorCode::PANIC, ErrorCode::PROTOCOL].contains(&error.code);
     ensure(!improper && !error.message.trim().is_empty(), || {
-        format!("expected an error in words, found {}", described(error))
+        format!(
+            "expected an error with a message, found {}",
+            described(error)
+        )
     })
 }
 

@@ -59,7 +59,7 @@ pub fn collective(
     }
     suite.check(
         "join.refused",
-        "a member that is not of its group is refused in words",
+        "a member that is not of its group is rejected with a message",
         || {
             let wrong = JoinRequest {
                 member: processes.size + 3,
@@ -98,12 +98,12 @@ const CHECKS: [(&str, &str, OfMember); 7] = [
     ),
     (
         "call.refused",
-        "ops, dtypes and roots that do not exist are refused in words, and the group lives on",
+        "ops, dtypes and roots that do not exist are rejected with a message, and the group stays usable",
         refused,
     ),
     (
         "call.mismatch",
-        "members that make different calls are told with PEER",
+        "members that make different calls get the error PEER",
         mismatch,
     ),
     (
@@ -292,11 +292,11 @@ where
     Ok(())
 }
 
-/// 16-bit dtypes with the bits of a large number, the bits of 1, and the expected sums: the large
-/// number after 0, 1, 2 ... ones are added to it, each sum rounded to nearest even.
+/// 16-bit dtypes with the bits of a large number, the bits of 1, and the expected sums. These are
+/// the large number plus 0, 1, 2 ... ones, each sum rounded to nearest even.
 const ROUNDED: [(DType, u16, u16, [u16; 3]); 2] = [
-    (DType::BF16, 0x4380, 0x3F80, [0x4380, 0x4380, 0x4381]), // 256, 1; 257 lies between 256 and 258
-    (DType::F16, 0x6800, 0x3C00, [0x6800, 0x6800, 0x6801]), // 2048, 1; 2049 lies between 2048 and 2050
+    (DType::BF16, 0x4380, 0x3F80, [0x4380, 0x4380, 0x4381]), // 256, 1; 257 is between 256 and 258
+    (DType::F16, 0x6800, 0x3C00, [0x6800, 0x6800, 0x6801]), // 2048, 1; 2049 is between 2048 and 2050
 ];
 
 fn rounded_once(member: &Member<'_>) -> Checked {
@@ -361,7 +361,7 @@ fn threads_only(member: &Member<'_>) -> Checked {
     match member.info.members {
         Members::Threads => Ok(()),
         Members::Processes => Err(Fault::Skipped(
-            "processes whose group has ended cannot go on in order".to_owned(),
+            "processes cannot finish after their group has ended".to_owned(),
         )),
     }
 }

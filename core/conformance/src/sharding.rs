@@ -14,7 +14,7 @@ pub fn sharding(subject: &Subject<'_, dyn Sharding>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
     suite.check(
         "schedule.valid",
-        "for 1 to 7 ranks and models of many sizes the schedule is valid, or the world is refused with INVALID in words",
+        "for 1 to 7 ranks and models of many sizes the schedule is valid, or the world is rejected with INVALID and a message",
         || each(subject, |sharding, _, request| valid(sharding, request)),
     );
     suite.check(

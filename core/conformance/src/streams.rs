@@ -1,7 +1,8 @@
-//! The trial of streams: a device -> whether tasks of several streams that events alone order give
-//! what they give one after the other, and whether the host reads what an event says is there.
+//! The trial of streams: a device -> whether tasks of several streams, ordered by events alone,
+//! give the results of running one after the other. And whether the host reads results after their
+//! event.
 //!
-//! A device may run tasks later than it is given them, so each read of the host stands behind a
+//! A device may run tasks later than it is given them, so each read of the host follows a
 //! wait. A device that has done its work when a call returns passes as it is.
 
 mod program;
@@ -30,7 +31,7 @@ pub fn chains(device: &dyn Device) -> Checked {
     trial.close()
 }
 
-/// Reads results behind events, streams and downloads while other streams go on, and overwrites
+/// Reads results after events, streams and downloads while other streams work, and overwrites
 /// what was uploaded.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Runs checks one after the other, each whatever the outcome of those before it.
+//! Runs checks one after the other, each independent of the outcomes before it.
 
 use crate::checked::{Checked, Fault, calm};
 use crate::report::{Check, Outcome, Report};

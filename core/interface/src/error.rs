@@ -24,7 +24,7 @@ impl ErrorCode {
     pub const DEVICE: ErrorCode = ErrorCode(7);
     /// The two sides of the boundary disagree about data that crossed it.
     pub const PROTOCOL: ErrorCode = ErrorCode(8);
-    /// A collective call failed or was aborted: a peer is gone, hangs, or made another call.
+    /// A collective call failed or was aborted: a peer ended, hangs, or made another call.
     pub const PEER: ErrorCode = ErrorCode(9);
 }
 

@@ -56,13 +56,13 @@ pub struct Setting {
     pub key: String,
     /// The scalars that it gives, one for each number.
     pub scalars: Vec<String>,
-    /// Where each number may lie.
+    /// The range of each number.
     pub bounds: Bounds,
     /// Another key that must not be 0 where this one is not.
     pub needs: Option<String>,
 }
 
-/// Where a number may lie.
+/// The range of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bounds {
@@ -75,7 +75,7 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// Whether `number` lies within.
+    /// Whether `number` is within.
     pub fn hold(self, number: f64) -> bool {
         match self {
             Bounds::Positive => number > 0.0,

@@ -63,7 +63,7 @@ pub fn uniform(word: u32) -> f32 {
 /// Two independent standard normal numbers from two words (Box and Muller 1958).
 #[inline]
 pub fn normal(words: [u32; 2]) -> [f32; 2] {
-    // 1 - u lies in (0, 1], so the logarithm is finite.
+    // 1 - u is in (0, 1], so the logarithm is finite.
     let radius = (-2.0 * (1.0 - f64::from(uniform(words[0]))).ln()).sqrt();
     let angle = std::f64::consts::TAU * f64::from(uniform(words[1]));
     [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]

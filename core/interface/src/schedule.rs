@@ -86,8 +86,8 @@ pub struct Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Copy a unit's bytes from the host to the device: all of them from the machine's copy
-    /// (`Host`), a rank's own part of what is cut (`ShardedOnHost`), or saved activations.
+    /// Copy a unit's bytes from the host to the device. They are all of the machine's copy
+    /// (`Host`), a rank's own part of a cut unit (`ShardedOnHost`), or saved activations.
     Fetch,
     /// Assemble sharded weights from the ranks of the group.
     Gather,

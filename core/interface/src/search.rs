@@ -1,8 +1,8 @@
 //! The capability `search` of a sharding strategy -> what `host plan --auto` may try of it.
 //!
 //! A strategy without the capability is tried as it is configured. With it, the planner makes one
-//! plan for each combination of the values that are listed, and predicts its memory and time from
-//! the strategy's own schedule. List only options that change no bit of the result.
+//! plan for each combination of the listed values. It predicts memory and time from the strategy's
+//! own schedule. List only options that change no bit of the result.
 
 use std::collections::BTreeMap;
 
@@ -82,9 +82,9 @@ pub enum MemoryStage {
     ShardState,
     /// Weights are, too.
     ShardWeights,
-    /// Weights lie in host memory between uses.
+    /// Weights are in host memory between uses.
     OffloadWeights,
-    /// What a forward pass saves lies there, too.
+    /// Values that a forward pass saves are there, too.
     OffloadActivations,
 }
 

@@ -1,7 +1,7 @@
 //! What `vdpbf16ps` and `vcvtneps2bf16` compute, to the bit, in plain Rust.
 //!
 //! Found on Intel's Sapphire Rapids and on AMD's Zen 4, which agree on every lane tried. Subnormal
-//! inputs count as zero and subnormal results become zero, whatever the control register says;
+//! inputs count as zero and subnormal results become zero, independent of the control register;
 //! rounding is to nearest, ties to even. The bits of a NaN beside being one are not modelled.
 
 /// `x`, or the zero of its sign where it is subnormal.

@@ -40,7 +40,7 @@ pub(super) fn store_row<E: Element>(
 /// Stores bf16 with AVX-512; returns the number of elements done, which is 0 for other dtypes.
 ///
 /// Compilers narrow vectors by stores of their truncated elements, which are slow on some
-/// processors: here the upper halves of two vectors are gathered into one.
+/// processors. Here the upper halves of two vectors are gathered into one.
 #[inline(always)]
 fn store_bf16<E: Element>(sums: &[E::Acc], out: &mut [E]) -> usize {
     #[cfg(target_arch = "x86_64")]

@@ -60,7 +60,7 @@ pub fn description(threads: usize) -> String {
     format!("{name}, {threads} threads{}", distrusted(Isa::detect()))
 }
 
-/// What is told of instructions that this processor has and that failed their trial.
+/// The message for instructions that this processor has and that failed their trial.
 fn distrusted(widest: Isa) -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if widest != Isa::Avx512Bf16 && espalier_kernels::simd::has_avx512_bf16() {

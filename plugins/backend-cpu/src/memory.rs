@@ -260,7 +260,7 @@ fn mapped_len(bytes: u64) -> Result<usize> {
     let len = bytes
         .checked_add(TAIL)
         .and_then(|len| usize::try_from(len).ok());
-    len.ok_or_else(|| out_of_memory(bytes, "more than an address can tell"))
+    len.ok_or_else(|| out_of_memory(bytes, "its length exceeds usize"))
 }
 
 fn out_of_memory(bytes: u64, why: &str) -> PluginError {

@@ -139,8 +139,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::TEXT,
         default: "\"shards\"",
         range: "shards | host-direct",
-        doc: "whole frozen units come from the parts of all ranks, or from the machine's one host copy, where they are then \
-              kept with every offload",
+        doc: "source of gathered frozen units: the parts of all ranks, or one host copy for each machine, which then \
+              holds them with every offload",
     },
     OptionSpec {
         name: "prefetch",

@@ -13,7 +13,7 @@ const GROUP: usize = 256;
 ///
 /// # Source
 /// bitsandbytes 0.50.2 `backends/default/ops.py`, `quantize_4bit`: a full block is multiplied by
-/// the rounded inverse of its absmax, a ragged last block is divided by it; an odd tail is padded
+/// the rounded inverse of its absmax, a ragged last block is divided by it. An odd tail is padded
 /// with the number 0.
 pub struct FourBit {
     /// The table of values.

@@ -87,7 +87,7 @@ impl Options {
         let cores = || thread::available_parallelism().map(|cores| cores.get() as u64);
         self.threads
             .map_or_else(cores, Ok)
-            .context("cannot tell how many cores there are; pass --threads N")
+            .context("the number of cores is unknown; pass --threads N")
     }
 
     fn sides(&self) -> Vec<Side> {

@@ -1,4 +1,4 @@
-//! `cross_entropy` and its gradient from maxima, exponentials, sums and what stands at the label.
+//! `cross_entropy` and its gradient from maxima, exponentials, sums and the value at the label.
 //!
 //! With `m = max_v l` and `e = log sum_v e^(l - m)`: `loss = e - (l_label - m)`, `lse = m + e`; `dl
 //! = (e^(l - lse) - [v = label]) factor`. All is 0 where the label is -100.

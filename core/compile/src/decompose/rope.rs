@@ -28,7 +28,7 @@ fn rotate(parts: &mut Parts<'_>, whole: &Whole<'_>, direction: f64) -> Result<()
     let half = inv_freq.len();
     let rest = vec![0.0; head_dim.saturating_sub(2 * half)];
     let frequencies = [inv_freq.clone(), inv_freq, rest].concat();
-    // What lies behind the halves is copied.
+    // The columns after the halves are copied.
     let behind = |value: f64| vec![value; head_dim.saturating_sub(2 * half)];
     let cosines = [vec![scaling; 2 * half], behind(1.0)].concat();
     let sine = direction * scaling;

@@ -1,4 +1,4 @@
-//! Decompositions fit the definitions of their parts, whatever the dtypes; and refusals.
+//! Decompositions fit the definitions of their parts, for all dtypes; and refusals.
 
 use espalier_interface::graph::{Dim, Graph, Source, batch};
 use espalier_interface::op::{self, AttentionShape, DEFINITIONS};

@@ -1,4 +1,4 @@
-//! Where a value lies in a run's memory: region, first byte, and size as a function of the batch.
+//! A value's place in a run's memory: region, first byte, and size as a function of the batch.
 
 use espalier_interface::graph::batch;
 use espalier_interface::{PluginError, Result};
@@ -15,7 +15,7 @@ pub enum Region {
     Saved(usize),
 }
 
-/// The tensors of a micro-batch in the order in which they lie in their buffer.
+/// The tensors of a micro-batch in their order in the buffer.
 pub const BATCH: [&str; 5] = [
     batch::TOKENS,
     batch::POSITIONS,
@@ -27,7 +27,7 @@ pub const BATCH: [&str; 5] = [
 /// The size of a value as a function of the micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Bytes, whatever the micro-batch.
+    /// Bytes, for every micro-batch.
     Fixed(u64),
     /// Bytes per token.
     PerToken(u64),
@@ -46,7 +46,7 @@ impl Extent {
     }
 }
 
-/// Where a value lies.
+/// A value's place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The memory that holds it.

@@ -7,8 +7,8 @@ use super::numbers::decode;
 use super::rounding::{LEAST, nearest, ulp};
 use crate::checked::{Checked, Fault, within};
 
-/// The error that is allowed at an element: its bound, the least normal number, which a device may
-/// take as zero, and one step of a dtype narrower than the one of arithmetic.
+/// The error that is allowed at an element. It adds its bound, the least normal number, which a
+/// device may take as zero, and one step of a dtype narrower than that of arithmetic.
 fn allowed(dtype: DType, value: f64, bound: f64) -> f64 {
     let narrow = matches!(dtype, DType::BF16 | DType::F16);
     bound + LEAST + if narrow { ulp(dtype, value) } else { 0.0 }

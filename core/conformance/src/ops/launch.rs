@@ -1,9 +1,9 @@
 //! A case -> the bytes of its outputs, launched twice through a device's traits, with everything
 //! that a kernel must not read or write watched.
 //!
-//! All operands lie in one buffer, each at an odd multiple of 64 bytes. What lies between them, the
-//! rows behind the launch's tokens, outputs and the workspace hold a filling: bytes that are NaN in
-//! every float dtype, then bytes that are large numbers. Both launches must give the same bits.
+//! All operands are in one buffer, each at an odd multiple of 64 bytes. The bytes between them, the
+//! rows after the launch's tokens, outputs and the workspace hold a filling. It is NaN in every
+//! float dtype, then large numbers. Both launches must give the same bits.
 
 use espalier_interface::graph::Dim;
 use espalier_interface::{

@@ -211,7 +211,7 @@ fn sgd() -> Vec<OpCase> {
 }
 
 /// The scaled gradient with decay errs by 3 u of its terms, the buffer by 2 more, and the step by 5
-/// of its own; a step of Nesterov's momentum is the longest.
+/// of its own. A step of Nesterov's momentum is the longest.
 fn sgd_case(step: SgdStep, dtype: DType, n: usize, name: &str) -> OpCase {
     let (param, gradient) = (drawn(n, dtype, 1), drawn(n, DType::F32, 2));
     let buffer = drawn(n, DType::F32, 3);

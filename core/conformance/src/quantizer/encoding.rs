@@ -42,7 +42,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "encode.fills",
-        "every byte that the format declares is written, whatever lay there or in the workspace before",
+        "every byte that the format declares is written, for any earlier content of it and of the workspace",
         || each(subject, fills),
     );
     suite.check(
@@ -57,7 +57,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "encode.threads",
-        "a weight gives the same bytes on 1, 2, 3 and 7 threads, in whatever order loops run",
+        "a weight gives the same bytes on 1, 2, 3 and 7 threads, in any order of the loops",
         || each(subject, |case| threads(subject, case)),
     );
 }

@@ -14,7 +14,7 @@ const ZERO: f32 = 1e-6;
 pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     suite.check(
         "input.not_finite",
-        "a weight with a NaN or an infinity is refused, wherever that stands",
+        "a weight with a NaN or an infinity is refused, at any position",
         || each(subject, not_finite),
     );
     suite.check(
@@ -29,7 +29,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "input.huge",
-        "weights near the largest f32 are refused in words or decode to finite numbers",
+        "weights near the largest f32 are rejected with a message or decode to finite numbers",
         || each(subject, huge),
     );
 }

@@ -23,7 +23,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "options.refused",
-        "a value of another type is refused in words; one that no component could mean never leads to a panic",
+        "a value of another type is rejected with a message; one that no component could mean never leads to a panic",
         || refused(subject),
     );
     suite.check(

@@ -26,7 +26,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "share.instances",
-        "an instance with other options changes nothing in one that stands beside it",
+        "an instance with other options changes nothing in another instance",
         || {
             let sets = subject.option_sets();
             each(subject, |case| {

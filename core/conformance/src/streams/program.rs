@@ -62,7 +62,7 @@ impl Step {
 
 impl Program {
     /// Chains of sums on one stream whose results a second one copies and a third one adds up,
-    /// while the first goes on.
+    /// while the first runs.
     pub fn relay() -> Program {
         let mut program = Program::default();
         for (to, seed) in [(0, 0), (1, 1), (2, 2), (3, 3)] {

@@ -24,7 +24,7 @@ pub const ELEMENTS: usize = (SHAPE[0] * SHAPE[1]) as usize;
 /// How long a device may take for a program.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a read of the host stands behind.
+/// The wait that a read of the host follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// `query` says that an event is complete.
@@ -134,7 +134,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// A chain of sums on one stream, then a copy for the host on another; both go on while the
+    /// A chain of sums on one stream, then a copy for the host on another; both run while the
     /// host reads.
     pub fn read(&self, behind: Behind) -> Checked {
         self.clear()?;
@@ -253,8 +253,8 @@ impl<'a> Trial<'a> {
         let Some(address) = self.device.host_address(self.pinned) else {
             return Ok(self.device.download(self.pinned, out, self.streams[2])?);
         };
-        // SAFETY: the buffer has that many bytes and lives; the device has said that the copy to
-        // it is done, and no other task writes it.
+        // SAFETY: the buffer has that many bytes and lives. The device has reported the copy to it
+        // as done, and no other task writes it.
         unsafe { std::ptr::copy_nonoverlapping(address.as_ptr(), out.as_mut_ptr(), out.len()) };
         Ok(())
     }

@@ -102,7 +102,7 @@ extern "C" fn destroy(instance: Opaque) {
     });
 }
 
-/// The instance behind a handle, on the plugin's side.
+/// The instance of a handle, on the plugin's side.
 pub(super) fn instance<'a>(handle: Opaque) -> &'a Instance {
     // SAFETY: `create` made it as a `Box<Instance>`, and the host keeps it until `destroy`.
     unsafe { &*handle.cast::<Instance>() }
@@ -165,7 +165,7 @@ pub struct InstanceHandle {
     pub(super) site: &'static CallSite,
 }
 
-// SAFETY: the traits behind every instance are Send and Sync.
+// SAFETY: the traits of every instance are Send and Sync.
 unsafe impl Send for InstanceHandle {}
 // SAFETY: as above.
 unsafe impl Sync for InstanceHandle {}

@@ -10,10 +10,10 @@ use crate::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BitOrder {
-    /// Codes fill one word after the other. The first lies in the highest slot, as bitsandbytes
+    /// Codes fill one word after the other. The first is in the highest slot, as bitsandbytes
     /// packs.
     HighFirst,
-    /// Codes fill one word after the other. The first lies in the lowest slot.
+    /// Codes fill one word after the other. The first is in the lowest slot.
     LowFirst,
     /// The codes are cut into runs of `words` codes, and code `i` is in word `i mod words`. The
     /// first run is in the highest slots. So codes in the same slot of neighbouring words are

@@ -68,13 +68,13 @@ pub enum Presence {
 pub struct ParamDefinition {
     /// Name.
     pub name: &'static str,
-    /// How it may lie in memory.
+    /// Its allowed layouts in memory.
     pub storage: Storage,
     /// Whether it may be left out.
     pub presence: Presence,
 }
 
-/// How a param may lie in memory.
+/// The layouts in memory that a param may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Dense only.
@@ -197,7 +197,7 @@ impl OpDefinition {
         ]
     }
 
-    /// True where a launch adds to an output or changes one: such an op stands in no graph.
+    /// True where a launch adds to an output or changes one: such an op is in no graph.
     pub fn changes_its_outputs(&self) -> bool {
         let mut outputs = self.outputs.iter();
         outputs.any(|output| output.writing != Writing::Whole)
@@ -224,7 +224,7 @@ impl ParamDefinition {
     }
 }
 
-/// A param that lies dense.
+/// A dense param.
 pub const fn dense(name: &'static str) -> ParamDefinition {
     ParamDefinition {
         name,

@@ -7,8 +7,8 @@ use crate::graph::{Graph, Node};
 use crate::{PluginError, Result};
 
 impl Graph {
-    /// Checks that every index is in range, every value is made once and before it is read, and
-    /// that every op that the interface knows has the operands, attributes, shapes and dtypes of
+    /// Checks that every index is in range and every value is made once and before it is read.
+    /// Every op that the interface knows must have the operands, attributes, shapes and dtypes of
     /// its definition.
     ///
     /// # Errors

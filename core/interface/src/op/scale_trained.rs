@@ -1,5 +1,5 @@
 //! `scale_trained`, a primitive: x `[T, N]`, labels `[T]` -> `factor * x`; 0 where the label is
-//! -100, whatever x is there. The scalar `factor` is one over the step's trained tokens.
+//! -100, for any x there. The scalar `factor` is one over the step's trained tokens.
 
 use super::definition::{OpDefinition, written};
 

@@ -1,4 +1,4 @@
-//! The table of ops: each stands once, and is found.
+//! The table of ops: each is listed once, and is found.
 
 use std::collections::BTreeSet;
 

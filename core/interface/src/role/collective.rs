@@ -244,9 +244,8 @@ pub trait Collective: Send + Sync {
 
 /// A group that a member has joined.
 pub trait Group: Send + Sync {
-    /// Makes a call together with the other members. The host guarantees until the call is done
-    /// that both addresses are valid for what the operation reads and writes, and that nobody else
-    /// uses them.
+    /// Makes a call together with the other members. Until the call is done, the host guarantees
+    /// that both addresses are valid for the operation's reads and writes, and unused by others.
     ///
     /// # Errors
     /// `PEER` once the group is aborted, and where members make different calls; `INVALID` for a

@@ -30,7 +30,7 @@ pub enum WeightLayout {
 pub struct ParamOperand {
     /// Shape as in the checkpoint.
     pub shape: Vec<u64>,
-    /// How it lies in memory.
+    /// Its layout in memory.
     pub layout: WeightLayout,
 }
 

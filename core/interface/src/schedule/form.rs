@@ -77,7 +77,7 @@ fn placements(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
     for (unit, at) in schedule.placements.iter().enumerate() {
         if at.trainable == Place::Host || at.optimizer == Place::Host {
             return Err(wrong(format_args!(
-                "unit {unit}: trainable params and optimizer state cannot lie in the machine's one copy (`host`), which \
+                "unit {unit}: trainable params and optimizer state cannot be in the machine's one copy (`host`), which \
                  nobody writes: expected `sharded_on_host`"
             )));
         }

@@ -126,7 +126,7 @@ where
     }
 }
 
-/// What lies between rows and must not be read as an element.
+/// The filling between rows, which must not be read as an element.
 fn convert_nan<E: Element>() -> E::Acc {
     crate::element::convert_real(f64::NAN)
 }

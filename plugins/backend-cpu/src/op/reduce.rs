@@ -46,7 +46,6 @@ fn most_elements(asked: &Asked<'_>) -> Result<usize> {
     let (tokens, sequences) = (asked.request.max_tokens, asked.request.max_sequences);
     let ranges = asked.ranges();
     let bytes = ranges[0].bytes(tokens, sequences);
-    let bytes =
-        bytes.ok_or_else(|| asked.invalid("more elements than a number can tell".into()))?;
+    let bytes = bytes.ok_or_else(|| asked.invalid("the number of bytes exceeds u64".into()))?;
     Ok((bytes / ranges[0].dtype.bytes().max(1)) as usize)
 }

@@ -22,7 +22,7 @@ pub enum Side {
 /// How the peers' memory is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocator {
-    /// By glibc, told to keep what is freed.
+    /// By glibc, set to keep freed memory.
     Tuned,
     /// By glibc's defaults.
     Installed,

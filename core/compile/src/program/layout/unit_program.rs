@@ -77,7 +77,7 @@ impl Layout<'_> {
         Ok((unit, work_bytes))
     }
 
-    /// The places of all values of a unit that lie outside its working memory.
+    /// The places of all values of a unit outside its working memory.
     fn fixed_places(&self, index: usize, slots: &HiddenSlots) -> Result<HashMap<ValueId, Place>> {
         let draft = &self.drafts[index];
         let graph = &draft.unit.graph;

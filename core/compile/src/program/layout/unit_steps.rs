@@ -32,7 +32,7 @@ pub(super) struct PlacedSteps {
     pub steps: Vec<Step>,
     /// Bytes of working memory that they need.
     pub work_bytes: u64,
-    /// Where each value lies.
+    /// The place of each value.
     pub places: HashMap<ValueId, Place>,
 }
 

@@ -140,7 +140,7 @@ fn scale_channels() -> Vec<OpCase> {
     cases
 }
 
-/// `scale_channels_weight_backward`: a sum of T products on top of what is there.
+/// `scale_channels_weight_backward`: a sum of T products added to the earlier content.
 fn scale_channels_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));

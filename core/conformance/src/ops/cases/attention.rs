@@ -50,7 +50,7 @@ const PLAIN: Shape = Shape {
 };
 
 /// Sequences of none, one, and more than 128 tokens; heads of odd widths, shared in pairs and by
-/// three; windows of one, inside and beyond a sequence; caps; later tokens in sight.
+/// three. Windows of one, inside and beyond a sequence; caps; later tokens in sight.
 const SHAPES: [Shape; 10] = [
     Shape {
         lengths: &[],

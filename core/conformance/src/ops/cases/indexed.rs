@@ -75,7 +75,7 @@ fn row_max() -> Vec<OpCase> {
     })
 }
 
-/// `is_argmax`: rows whose largest number is at the index, behind it, and there a second time.
+/// `is_argmax`: rows whose largest number is at the index, after it, and there a second time.
 fn is_argmax() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (mut x, index) = (drawn(t * d, dtype, 1), indices([t, d]));
@@ -113,7 +113,7 @@ fn one_hot() -> Vec<OpCase> {
     })
 }
 
-/// `scale_trained`: the factor is rounded, and the product; zeros whatever the rows hold.
+/// `scale_trained`: the factor is rounded, and the product; zeros for all rows.
 fn scale_trained() -> Vec<OpCase> {
     each(|dtype, [t, d], name| {
         let (mut x, labels) = (drawn(t * d, dtype, 1), indices([t, d]));

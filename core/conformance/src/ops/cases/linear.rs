@@ -72,7 +72,7 @@ impl Weight {
     }
 
     /// Adds to the bounds of a product over tokens of dtype `compute` the error of a weight that a
-    /// backend rounds to that dtype first: matrix units take both sides in one dtype.
+    /// backend rounds to that dtype first. Matrix units take both sides in one dtype.
     ///
     /// `product` multiplies the tokens' numbers by a weight after both went through its argument.
     /// Roundings of random numbers add up as their squares do; four deviations are allowed, at most
@@ -166,7 +166,7 @@ fn linear_input_backward() -> Vec<OpCase> {
     })
 }
 
-/// `linear_weight_backward`: sums of T products on top of what is there.
+/// `linear_weight_backward`: sums of T products added to the earlier content.
 fn linear_weight_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
@@ -187,7 +187,7 @@ fn linear_weight_backward() -> Vec<OpCase> {
     cases
 }
 
-/// `bias_backward`: sums of T numbers on top of what is there.
+/// `bias_backward`: sums of T numbers added to the earlier content.
 fn bias_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {

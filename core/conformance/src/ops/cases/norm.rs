@@ -47,8 +47,8 @@ fn error_of_inverse(group: usize) -> f64 {
     terms(group, 2) / 2.0 + 2.0 * U
 }
 
-/// How far a number that is rounded to `dtype` may fall, where it is known to a relative error: an
-/// error near a tie moves it by a whole step.
+/// The error of a number after it is rounded to `dtype`, given its relative error before. An error
+/// near a tie moves it by a whole step.
 fn flip(dtype: DType, x: f64, error: f64) -> f64 {
     let most = x.abs() * error;
     let middle = nearest(dtype, x);
@@ -118,7 +118,7 @@ fn rms_norm_backward() -> Vec<OpCase> {
 }
 
 /// `rms_norm_weight_backward`: a sum over all rows of products with a number that is rounded to the
-/// dtype, on top of what is there.
+/// dtype, added to the earlier content.
 fn rms_norm_weight_backward() -> Vec<OpCase> {
     each(|dtype, [t, d, group], _, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));

@@ -84,9 +84,8 @@ fn param_value_backward() -> Vec<OpCase> {
     cases
 }
 
-/// `adapted_row_norms`: an element errs by `R + 3` roundings of its terms' absolute sum, which
-/// moves the norm by the norm of these errors; the sum of M squares under the root by half of its
-/// own.
+/// `adapted_row_norms`: an element errs by `R + 3` roundings of its terms' absolute sum. That moves
+/// the norm by the norm of these errors; the sum of M squares under the root by half of its own.
 fn adapted_row_norms() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (index, ([n, m], weight)) in weights().into_iter().enumerate() {

@@ -150,8 +150,8 @@ pub struct SlotCache {
     pub capacity: usize,
 }
 
-/// `out` `[T, H K]`, and the cache with k and v in it. Each sequence goes on in slot `sequences[t]`
-/// at place `positions[t]`, where `t` is its first token.
+/// `out` `[T, H K]`, and the cache with k and v in it. Each sequence continues in slot
+/// `sequences[t]` at place `positions[t]`, where `t` is its first token.
 pub fn attention_cached(
     mask: &Mask,
     [q, k, v]: [&[f64]; 3],

@@ -2,7 +2,7 @@
 
 use espalier_interface::op::EmbeddingLayout;
 
-/// Where element `d` of token `token` lies in a table.
+/// The index of element `d` of token `token` in a table.
 fn place(token: i32, d: usize, [vocab, width]: [usize; 2], layout: EmbeddingLayout) -> usize {
     match layout {
         EmbeddingLayout::ByRow => token as usize * width + d,

@@ -16,7 +16,7 @@ pub fn sinusoids(
     y
 }
 
-/// Each head of `head_dim` columns with its first `half` columns and those behind exchanged.
+/// Each head of `head_dim` columns with its first `half` columns and the following ones exchanged.
 pub fn swap_halves(x: &[f64], head_dim: usize, half: usize) -> Vec<f64> {
     let mut y = Vec::new();
     for head in x.chunks_exact(head_dim) {

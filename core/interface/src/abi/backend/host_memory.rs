@@ -35,7 +35,7 @@ extern "C" fn import(handle: Opaque, address: *mut u8, bytes: u64) -> Reply<u64>
 }
 
 impl HostMemoryTable {
-    /// Lends `memory` to the device behind `handle`.
+    /// Lends `memory` to the device of `handle`.
     pub(in crate::abi) fn lend(&self, handle: Opaque, memory: HostMemory) -> Result<Buffer> {
         let address = memory.address().as_ptr();
         plain((self.import)(handle, address, memory.bytes())).map(Buffer)

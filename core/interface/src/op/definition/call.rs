@@ -21,7 +21,7 @@ pub struct OperandType<'a> {
 pub struct ParamType<'a> {
     /// Shape as in the checkpoint.
     pub shape: &'a [u64],
-    /// How it lies in memory; none in a graph.
+    /// Its layout in memory; none in a graph.
     pub layout: Option<&'a WeightLayout>,
 }
 

@@ -40,7 +40,7 @@ impl Walk<'_> {
             for part in [Part::Frozen, Part::Trainable] {
                 if !self.is_there(unit, part) {
                     return Err(format!(
-                        "it reads unit {unit}, and its bytes are not there: {part:?} lies {:?}",
+                        "it reads unit {unit}, and its bytes are not there: {part:?} is {:?}",
                         self.weights(unit, part).0
                     ));
                 }
@@ -73,7 +73,7 @@ impl Walk<'_> {
             Place::Host => Held::Whole,
             Place::ShardedOnHost => Held::Part,
             Place::Replicated | Place::Sharded => {
-                return Err(format!("{part:?} bytes lie {place:?}, not on the host"));
+                return Err(format!("{part:?} bytes are {place:?}, not on the host"));
             }
         };
         if held != Held::Nothing {
@@ -145,7 +145,7 @@ impl Walk<'_> {
             (Place::ShardedOnHost, _) => {
                 return Err("its gradients are not reduced and counted in the norm".to_owned());
             }
-            (place, _) => return Err(format!("its gradients lie {place:?}, not on the host")),
+            (place, _) => return Err(format!("its gradients are {place:?}, not on the host")),
         }
         Ok(())
     }

@@ -43,9 +43,7 @@ impl Walk<'_> {
                 Ok(())
             }
             (Place::ShardedOnHost, _) => Err("its optimizer state was fetched already".to_owned()),
-            (place, _) => Err(format!(
-                "its optimizer state lies {place:?}, not on the host"
-            )),
+            (place, _) => Err(format!("its optimizer state is {place:?}, not on the host")),
         }
     }
 

@@ -91,8 +91,8 @@ pub fn cached(
 }
 
 /// The bounds of dq, dk and dv. The difference `dout . v - dout . out` errs by its two sums of K
-/// products; the slope of a cap, `1 - tanh^2`, by twice what tanh errs by; the three results are
-/// sums over the keys seen, or over the queries that see the key.
+/// products. The derivative of a cap, `1 - tanh^2`, errs by twice the error of tanh. The three
+/// results are sums over the keys seen, or over the queries that see the key.
 pub fn backward(
     mask: &Mask,
     [dout, q, k, v, out, lse]: [&[f64]; 6],

@@ -69,7 +69,7 @@ impl OpCall<'_> {
             };
             read.map_err(|error| self.named(error))?;
         }
-        // The site that a node computes stands beside its attributes.
+        // The site that a node computes is beside its attributes.
         let is_known = |name: &str| name == "site" || known.iter().any(|one| one.name == name);
         let mut set = self
             .attributes
