@@ -4,7 +4,7 @@
 #     configs/cluster/mpirun.sh --model DIR --data train.jsonl --out runs/first
 #
 # Model, rows and output directory lie at the same path on every machine (a shared file system, or copies: their content is
-# compared at the start). Only process 0 writes. The same command with --resume goes on after a loss, at any number of ranks.
+# compared at the start). Only process 0 writes. The same command with --resume continues after a loss, at any number of ranks.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod circles;
+mod documents;
 mod repository;
 mod rust_crate;
 mod sources;
@@ -45,6 +46,7 @@ impl Findings {
     fn of_tree(workspace: &Workspace, files: &[PathBuf]) -> Result<Self> {
         let mut findings = Findings::default();
         sources::check(workspace, files, &mut findings)?;
+        documents::check(workspace, files, &mut findings)?;
         repository::check(workspace, files, &mut findings)?;
         arrows::check(workspace, &mut findings)?;
         circles::check(workspace, &mut findings)?;

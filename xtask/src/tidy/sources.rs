@@ -14,8 +14,8 @@ const MOST_LINES: usize = 400;
 /// The median of the lines of all files stays below it.
 const MEDIAN_LINES: usize = 120;
 
-/// Most columns of a comment, except tables and unbreakable words.
-const MOST_COLUMNS: usize = 100;
+/// Most columns of a comment or of prose, except tables and unbreakable words.
+pub const MOST_COLUMNS: usize = 100;
 
 /// Names that do not describe their contents.
 const EMPTY_NAMES: [&str; 5] = ["utils", "common", "helpers", "manager", "misc"];
@@ -112,7 +112,7 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
         }
         let at = index + 1;
         for word in UNFINISHED.iter().filter(|word| line.contains(**word)) {
-            findings.problem(format!("{name}:{at}: `{word}` stands for missing work"));
+            findings.problem(format!("{name}:{at}: `{word}` marks missing work"));
         }
         if index < code_lines && line.contains(UNWRAP) {
             findings.problem(format!(
