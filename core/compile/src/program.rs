@@ -90,7 +90,7 @@ pub struct UnitProgram {
     pub kind: UnitKind,
     /// Forward pass.
     pub forward: Vec<Step>,
-    /// Backward pass; it starts with the steps that compute again what was not saved.
+    /// Backward pass; it starts with the steps that recompute unsaved values.
     pub backward: Vec<Step>,
     /// Number of those steps at the start of the backward pass.
     pub recomputed: usize,

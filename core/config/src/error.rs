@@ -1,4 +1,4 @@
-//! What is wrong with a config: the key, what was expected, what was found and where it stood.
+//! The errors of a config: the key, the expected and the found value, and its source.
 
 use std::path::PathBuf;
 

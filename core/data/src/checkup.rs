@@ -51,7 +51,7 @@ pub struct Part {
     pub counts: Counts,
     /// Special tokens that the chat template writes and the tokenizer splits.
     pub split_tokens: Vec<SplitToken>,
-    /// Bad rows by what is wrong with them.
+    /// Bad rows by their fault.
     pub bad_rows: Dropped,
     /// The faults of rows and files with their places; the first thousand.
     pub faults: Vec<String>,

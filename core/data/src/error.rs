@@ -182,7 +182,7 @@ pub enum DataError {
         /// What is wrong with the first.
         first: String,
     },
-    /// Cut rows and rows left out take more of what is to be trained than `max_lost` allows.
+    /// Cut rows and rows left out lose a larger share of the trained tokens than `max_lost` allows.
     #[error(
         "{share} of the trained tokens of the {which} rows would be lost, expected at most data.max_lost = \
          {most}: {reasons}; {advice}"

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{DataError, RowError, RowFault};
 
-/// Rows left out as bad, by what is wrong with them.
+/// Rows left out as bad, by their fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {

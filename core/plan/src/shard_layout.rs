@@ -122,7 +122,7 @@ impl ShardLayout {
             .sum()
     }
 
-    /// Bytes of all of the optimizer's state of what is trained, on all ranks that share it.
+    /// Bytes of all of the optimizer's state, on all ranks that share it.
     pub fn state_bytes(&self) -> u64 {
         let runs = self.runs.iter();
         runs.map(|runs| self.optimizer.state_bytes(runs.elements))

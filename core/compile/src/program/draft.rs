@@ -42,7 +42,7 @@ impl Draft {
             .collect()
     }
 
-    /// The calls of the backward pass: what is computed again, then the gradients.
+    /// The calls of the backward pass: recomputed values, then the gradients.
     pub fn backward_calls(&self) -> Vec<Call<'_>> {
         let again = self
             .retention

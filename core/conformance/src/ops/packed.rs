@@ -24,7 +24,8 @@ pub struct Packed {
     pub values: Vec<f64>,
 }
 
-/// Weights `[N, M]` in formats that differ in bits, order, blocks and what is stored for a block.
+/// Weights `[N, M]` in formats that differ in bits, order, blocks and the values stored for a
+/// block.
 pub fn packed(shape: [usize; 2]) -> Vec<Packed> {
     let shape = shape.map(|n| n as u64);
     let described = [

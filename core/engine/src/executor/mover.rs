@@ -176,7 +176,7 @@ impl Executor {
         Ok(())
     }
 
-    /// What a task gathers: this rank's part, the region of all parts, and what that holds.
+    /// A gather's operands: this rank's part, the region of all parts, and its content.
     pub(super) fn gathered(&self, task: &Task) -> Vec<(BufferRange, BufferRange, RegionKind)> {
         let unit = task.action.unit;
         let place = self.shard_layout.placements[unit];

@@ -115,7 +115,7 @@ impl PreparedKernels {
     }
 }
 
-/// The elements of all launches of the update, of every rank: ranks share what is prepared alike.
+/// The elements of all launches of the update, of every rank: ranks share equal prepared kernels.
 fn update_lengths(plan: &RunPlan) -> BTreeSet<u64> {
     let parts = plan.shard_layout.parts;
     let units = 0..plan.program.units.len();

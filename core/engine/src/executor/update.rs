@@ -58,8 +58,8 @@ impl Executor {
         Ok(())
     }
 
-    /// What a task of the update works on: what it has brought, else what this rank keeps on its
-    /// device.
+    /// The operands of a task of the update: the bytes that it has brought, else those that this
+    /// rank keeps on its device.
     fn brought(&self, task: &Task) -> TrainedRun {
         let unit = task.action.unit;
         let mut run = self.storage.trained(unit).clone();

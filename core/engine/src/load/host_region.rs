@@ -13,7 +13,7 @@ use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use crate::Error;
 
-/// Bytes that devices may read after the end of what they are lent.
+/// Bytes that devices may read after the end of lent memory.
 const TAIL: u64 = 64;
 
 /// Memory that is zeroed at first and has a fixed address until it is dropped.

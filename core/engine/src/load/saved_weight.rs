@@ -314,7 +314,7 @@ impl serde_json::ser::Formatter for Spaced {
     }
 }
 
-/// The dtype in which a quantizer is told that a weight was stored; f32 where it is no float.
+/// The stored dtype of a weight, as a quantizer gets it; f32 where it is no float.
 pub fn stored_float(entry: &TensorEntry) -> DType {
     interface_dtype(entry.dtype)
         .filter(|dtype| dtype.is_float())

@@ -58,7 +58,7 @@ pub enum LostBy {
     Ended,
     /// It failed and reported that.
     Told(String),
-    /// It does not run what the others run.
+    /// It runs another config, plugin or program than the others.
     Disagrees(String),
     /// No connection to its process can be made.
     Unreached(String),

@@ -27,7 +27,7 @@ use route::{Alone, Route};
 /// Which ranks a call is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Among {
-    /// Those that share what is cut.
+    /// The ranks that share cut units.
     Shards,
     /// Those that hold the same part of it.
     Replicas,
@@ -149,7 +149,7 @@ impl Peers {
         self.world
     }
 
-    /// This rank's place among those that share what is cut, and how many they are.
+    /// This rank's index among the ranks that share cut units, and their number.
     pub fn shard(&self) -> (u32, u32) {
         self.shard
     }

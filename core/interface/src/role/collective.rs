@@ -201,12 +201,12 @@ impl CollectiveCall {
         elements * self.dtype.bytes() as usize
     }
 
-    /// The address of element `start` of what it sends.
+    /// The address of sent element `start`.
     pub fn send_at(&self, start: usize) -> *const u8 {
         self.send.wrapping_add(self.bytes(start))
     }
 
-    /// The address of element `start` of what it receives.
+    /// The address of received element `start`.
     pub fn recv_at(&self, start: usize) -> *mut u8 {
         self.recv.wrapping_add(self.bytes(start))
     }

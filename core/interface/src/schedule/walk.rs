@@ -10,7 +10,7 @@ use crate::Result;
 /// The result of an action, with a message where it is not allowed.
 type Found = std::result::Result<(), String>;
 
-/// How much of a unit's params is on the device, beyond what is kept there between steps.
+/// How much of a unit's params is on the device, beyond the part kept there between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Held {
     #[default]

@@ -41,7 +41,7 @@ impl FromStr for Devices {
     }
 }
 
-/// Assumptions about the machines; what is left out is as on this machine.
+/// Assumptions about the machines; unset values are those of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
     /// Devices of each machine, with their own memory and one rank each.
@@ -53,7 +53,7 @@ pub struct Assumed {
 }
 
 impl Assumed {
-    /// The world of the assumed machines; `here` gives what is not assumed.
+    /// The world of the assumed machines; `here` gives the unset values.
     ///
     /// # Errors
     /// [`Error::Usage`] for more ranks than a world can have, and for different numbers of ranks

@@ -115,7 +115,7 @@ impl Mover {
         }
     }
 
-    /// Bytes between host and device: a rank's own part of what is cut.
+    /// Bytes between host and device: a rank's own part of a cut unit.
     fn carried(&self, action: &Action) -> u64 {
         let sizes = &self.sizes[action.unit];
         let frozen = match self.shard_layout.placements[action.unit].frozen {

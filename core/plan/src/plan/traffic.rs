@@ -20,7 +20,7 @@ pub struct Traffic {
     pub per_token: u64,
     /// Bytes of dense weights and gradients per launch, for any number of tokens.
     pub per_launch: u64,
-    /// Bytes of packed weights, and of what they are decoded to, per launch.
+    /// Bytes of packed weights and of their decoded values, per launch.
     pub decoded_per_launch: u64,
     /// Most tokens of a launch.
     pub max_tokens: u64,

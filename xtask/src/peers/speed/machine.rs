@@ -1,4 +1,4 @@
-//! `/proc/cpuinfo` -> what the table says about the machine.
+//! `/proc/cpuinfo` -> the table's line about the machine.
 
 use std::fs;
 

@@ -76,7 +76,7 @@ pub(super) fn shard_ranks(world: &World, shard_ranks: u32) -> Result<u32, Error>
 }
 
 impl Layout {
-    /// The group of `rank` among these, where `shards` ranks share what is cut.
+    /// The group of `rank` among these, where `shards` ranks share cut units.
     pub fn of(world: &World, shards: u32, rank: u32, among: Among) -> Layout {
         let all = 0..world.ranks;
         let (name, ranks): (String, Vec<u32>) = match among {

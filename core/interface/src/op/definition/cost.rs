@@ -30,7 +30,7 @@ pub struct OpTraffic {
     pub per_token: u64,
     /// Bytes of dense weights, gradients and caches, for any number of tokens.
     pub per_launch: u64,
-    /// Bytes of packed weights, and of what they are decoded to.
+    /// Bytes of packed weights and of their decoded values.
     pub decoded_per_launch: u64,
 }
 

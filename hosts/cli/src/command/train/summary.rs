@@ -1,4 +1,4 @@
-//! The result of a run -> a few lines: what was learned, the path of the output, the next command.
+//! The result of a run -> a few lines: its losses, the path of the output, the next command.
 
 use std::path::Path;
 
