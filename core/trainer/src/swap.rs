@@ -10,6 +10,7 @@ mod answer;
 mod change;
 mod live;
 mod mailbox;
+mod plugin_dirs;
 mod record;
 mod refused;
 mod request;

@@ -6,7 +6,7 @@ use espalier_registry::select::{Components, saved_options};
 use espalier_system::failure::UsageError;
 use serde_json::{Map, Value as Json};
 
-use super::SwapRequest;
+use super::{SwapRequest, plugin_dirs};
 use crate::Error;
 
 /// The config under `request`, of a run with `components` under `current`.
@@ -35,9 +35,8 @@ pub(super) fn of(
     if role == Role::BACKEND {
         run.insert("backend".to_owned(), Json::from(request.name.clone()));
     }
-    let dirs = request.plugin_dirs.iter().chain(&config.run.plugin_dirs);
-    let dirs: Vec<String> = dirs.map(|dir| dir.display().to_string()).collect();
-    run.insert("plugin_dirs".to_owned(), Json::from(dirs));
+    let dirs = plugin_dirs::after(&request.plugin_dirs, config);
+    run.insert("plugin_dirs".to_owned(), dirs);
     values.insert("run".to_owned(), Json::Object(run));
     if let (Role::ADAPTER, Some(adapter)) = (role, &components.adapter)
         && let Some(saved) = &components.saved_adapter

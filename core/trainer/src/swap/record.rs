@@ -8,7 +8,7 @@ use espalier_system::files::WeightsError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::SwapRequest;
+use super::{SwapRequest, plugin_dirs};
 use crate::Error;
 
 /// Sections of the config that a swap can change.
@@ -144,20 +144,12 @@ impl Swaps {
             return Ok(original.clone());
         };
         let mut values = last.config.clone();
-        let own = original.config().run.plugin_dirs.iter();
-        let added = self
-            .0
-            .iter()
-            .rev()
-            .flat_map(|swap| &swap.request.plugin_dirs);
-        let dirs: Vec<String> = added
-            .chain(own)
-            .map(|dir| dir.display().to_string())
-            .collect();
+        let newest_first = self.0.iter().rev();
+        let dirs = newest_first.flat_map(|swap| &swap.request.plugin_dirs);
         let run = values
             .entry("run")
             .or_insert_with(|| Json::Object(Map::new()));
-        run["plugin_dirs"] = Json::from(dirs);
+        run["plugin_dirs"] = plugin_dirs::after(dirs, original.config());
         let adapter = |swap: &Swap| swap.request.role == Role::ADAPTER.0;
         let after = original.overlaid("swap", values, &[])?;
         Ok(after.with_own_adapter_options(self.0.iter().any(adapter)))
