@@ -88,6 +88,13 @@ impl KernelRequest {
         }
     }
 
+    /// Of version `version` of the op.
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
     /// With these attributes.
     #[must_use]
     pub fn attributes(mut self, attributes: Attributes) -> Self {

@@ -132,23 +132,17 @@ impl UnitSteps<'_> {
                 layout: param.layout.clone(),
             }
         };
-        KernelRequest {
-            op: call.op.to_owned(),
-            version: call.version,
-            attributes: call.attributes.clone(),
-            inputs: call.inputs.iter().map(|&value| operand(value)).collect(),
-            params: call.params.iter().map(bound).collect(),
-            outputs: call
-                .outputs
-                .iter()
-                .map(|&target| match target {
-                    Target::Value(value) => operand(value),
-                    Target::Gradient(local) => gradient(local),
-                })
-                .collect(),
-            max_tokens: self.limits.max_tokens,
-            max_sequences: self.limits.max_sequences,
-        }
+        let outputs = call.outputs.iter().map(|&target| match target {
+            Target::Value(value) => operand(value),
+            Target::Gradient(local) => gradient(local),
+        });
+        KernelRequest::new(call.op)
+            .version(call.version)
+            .attributes(call.attributes.clone())
+            .inputs(call.inputs.iter().map(|&value| operand(value)).collect())
+            .params(call.params.iter().map(bound).collect())
+            .outputs(outputs.collect())
+            .limits(self.limits.max_tokens, self.limits.max_sequences)
     }
 }
 
