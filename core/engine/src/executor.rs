@@ -42,6 +42,7 @@ use crate::error::{BackendCall, Result};
 use crate::measure;
 use crate::ranks::Peers;
 
+pub(crate) use allocation::Allocation;
 pub use diagnose::NotFiniteTensor;
 pub use disabled_adapter::disabled_adapter_bytes;
 pub use evaluate::{LogitsWindow, TokenLosses};

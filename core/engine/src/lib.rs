@@ -2,12 +2,14 @@
 
 pub mod call_watch;
 pub mod decoder;
+pub mod device_graph;
 pub mod document_loss;
 pub mod encoded;
 pub mod error;
 pub mod exact_match;
 pub mod executor;
 pub mod gather;
+mod kernel_cache;
 pub mod last_word;
 pub mod load;
 pub mod measure;

@@ -10,9 +10,11 @@ mod training;
 
 use std::sync::Arc;
 
+use espalier_compile::decompose::BackendOps;
 use espalier_config::{Sources, resolve};
 pub use espalier_conformance::Report;
 use espalier_conformance::{BOUNDS, Checked, Fault, ProcessGroup, Suite};
+use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::observer::StepMetrics;
 use espalier_engine::ranks::launch;
 use espalier_interface::search::SearchSpec;
@@ -251,6 +253,7 @@ impl Subject<'_> {
             .create_backend(defaults.backend, &Map::new(), services);
         // A backend outlives its devices.
         let backend = Box::leak(created.map_err(failed)?.0);
+        let ops = BackendOps::new(defaults.backend, backend.ops()?);
         let created = self.registry.create_quantizer(self.name, options, services);
         let (plugin, identity) = created.map_err(failed)?;
         Ok(Bench {
@@ -258,7 +261,7 @@ impl Subject<'_> {
                 plugin: Arc::from(plugin),
                 identity,
             },
-            device: Arc::from(backend.open(0)?),
+            kernels: GraphKernels::new(Arc::from(backend.open(0)?), ops),
         })
     }
 }

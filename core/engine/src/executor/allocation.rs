@@ -5,7 +5,7 @@ use std::sync::Arc;
 use espalier_interface::{Buffer, BufferRange, Device, MemoryKind, Result};
 
 /// A buffer and its device.
-pub(super) struct Allocation {
+pub(crate) struct Allocation {
     device: Arc<dyn Device>,
     buffer: Buffer,
     bytes: u64,
@@ -18,7 +18,7 @@ impl Allocation {
     /// # Errors
     /// `OUT_OF_MEMORY` with the bytes wanted; `UNSUPPORTED` for a kind that the device does not
     /// have.
-    pub(super) fn new(device: &Arc<dyn Device>, bytes: u64, kind: MemoryKind) -> Result<Arc<Self>> {
+    pub(crate) fn new(device: &Arc<dyn Device>, bytes: u64, kind: MemoryKind) -> Result<Arc<Self>> {
         let bytes = bytes.max(1);
         Ok(Arc::new(Allocation {
             buffer: device.alloc(bytes, kind)?,
@@ -29,7 +29,7 @@ impl Allocation {
     }
 
     /// All of it.
-    pub(super) fn whole(&self) -> BufferRange {
+    pub(crate) fn whole(&self) -> BufferRange {
         BufferRange {
             buffer: self.buffer,
             offset: 0,
@@ -37,15 +37,15 @@ impl Allocation {
         }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub(super) fn kind(&self) -> MemoryKind {
+    pub(crate) fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    pub(super) fn is_on(&self, device: &Arc<dyn Device>) -> bool {
+    pub(crate) fn is_on(&self, device: &Arc<dyn Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
 }

@@ -98,7 +98,7 @@ impl PreparedKernels {
             trained,
             updates,
             casts,
-            all: maker.all,
+            all: maker.kernels.all,
             callbacks: maker.callbacks,
             workspace_bytes: maker.workspace_bytes,
         })

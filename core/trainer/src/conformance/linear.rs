@@ -1,12 +1,11 @@
 //! A packed weight in the products of a training step: forward against the decoded weight, backward
 //! against finite differences, on a device in f64.
 
-use std::sync::Arc;
-
 use espalier_conformance::{Checked, Fault, Suite, weights, within};
 use espalier_engine::decoder::Callback;
+use espalier_engine::device_graph::{DeviceParam, GraphKernels};
 use espalier_interface::format::{Decoding, Format};
-use espalier_interface::{DType, Device, Quantizer, WeightLayout};
+use espalier_interface::{DType, Quantizer, WeightLayout};
 use espalier_registry::Chosen;
 
 use super::launch::{Weight, product};
@@ -37,17 +36,17 @@ pub fn check(bench: &Checked<Bench>, suite: &mut Suite) {
     );
 }
 
-/// A quantizer and the device that multiplies with its weights.
+/// A quantizer and a device for products with its weights.
 pub struct Bench {
     /// The quantizer.
     pub quantizer: Chosen<dyn Quantizer>,
-    /// The device.
-    pub device: Arc<dyn Device>,
+    /// The device that multiplies, and its kernels.
+    pub kernels: GraphKernels,
 }
 
 /// A packed weight and its decoded values.
 struct Sample<'a> {
-    device: &'a dyn Device,
+    kernels: &'a GraphKernels,
     weight: Weight,
     shape: [u64; 2],
     /// `[N, M]`.
@@ -86,12 +85,14 @@ fn sample(bench: &Bench, format: Format) -> Checked<Sample<'_>> {
     let decoder = (format.decoding == Decoding::Callback)
         .then(|| Callback::new(&bench.quantizer, "weight", shape).decoder());
     Ok(Sample {
-        device: bench.device.as_ref(),
+        kernels: &bench.kernels,
         weight: Weight {
-            shape: shape.to_vec(),
-            layout: WeightLayout::Packed(Box::new(format)),
-            bytes: segments,
-            decoder,
+            shape,
+            param: DeviceParam {
+                layout: WeightLayout::Packed(Box::new(format)),
+                bytes: segments,
+                decoder,
+            },
         },
         shape,
         decoded,
@@ -101,9 +102,9 @@ fn sample(bench: &Bench, format: Format) -> Checked<Sample<'_>> {
 fn forward(sample: &Sample<'_>) -> Checked {
     let [rows, cols] = sample.shape;
     let x = numbers([TOKENS, cols], 41);
-    let found = product(sample.device, "linear", (&x, cols), &sample.weight, rows)?;
+    let found = product(sample.kernels, "linear", (&x, cols), &sample.weight, rows)?;
     let dense = Weight::dense(sample.shape, &sample.decoded);
-    let expected = product(sample.device, "linear", (&x, cols), &dense, rows)?;
+    let expected = product(sample.kernels, "linear", (&x, cols), &dense, rows)?;
     for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
         if !within((found - expected).abs(), CLOSE * expected.abs().max(1e-3)) {
             let (token, row) = (at as u64 / rows, at as u64 % rows);
@@ -119,9 +120,9 @@ fn input_gradient(sample: &Sample<'_>) -> Checked {
     let [rows, cols] = sample.shape;
     let (x, dy) = (numbers([TOKENS, cols], 42), numbers([TOKENS, rows], 43));
     let backward = "linear_input_backward";
-    let dx = product(sample.device, backward, (&dy, rows), &sample.weight, cols)?;
+    let dx = product(sample.kernels, backward, (&dy, rows), &sample.weight, cols)?;
     let loss = |x: &[f64]| -> Checked<f64> {
-        let y = product(sample.device, "linear", (x, cols), &sample.weight, rows)?;
+        let y = product(sample.kernels, "linear", (x, cols), &sample.weight, rows)?;
         Ok(y.iter().zip(&dy).map(|(y, dy)| y * dy).sum())
     };
     let stride = (x.len() / MOVED).max(1);
@@ -150,12 +151,14 @@ fn numbers(shape: [u64; 2], seed: u64) -> Vec<f64> {
 
 impl Weight {
     /// A dense f32 weight.
-    fn dense([rows, cols]: [u64; 2], values: &[f32]) -> Self {
+    fn dense(shape: [u64; 2], values: &[f32]) -> Self {
         Weight {
-            shape: vec![rows, cols],
-            layout: WeightLayout::Dense(DType::F32),
-            bytes: vec![values.iter().flat_map(|x| x.to_le_bytes()).collect()],
-            decoder: None,
+            shape,
+            param: DeviceParam {
+                layout: WeightLayout::Dense(DType::F32),
+                bytes: vec![values.iter().flat_map(|x| x.to_le_bytes()).collect()],
+                decoder: None,
+            },
         }
     }
 }

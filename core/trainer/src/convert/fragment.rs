@@ -2,19 +2,17 @@
 //!
 //! Legend: `T` rows at once, `N x M` the site's weight.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use espalier_compile::params::Dtypes;
+use espalier_engine::device_graph::{DeviceGraph, DeviceParam, GraphKernels, GraphLimits};
+use espalier_interface::graph::{Graph, Node, ValueId};
+use espalier_interface::{DType, PluginError, Result, WeightLayout};
 
-use espalier_engine::executor::numbers;
-use espalier_interface::graph::{Dim, Graph, Node, ValueId};
-use espalier_interface::{
-    Buffer, BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
-    PluginError, Prepared, Result, Stream, WeightLayout,
+/// The dtypes of a merge.
+const DTYPES: Dtypes = Dtypes {
+    compute: DType::F32,
+    reduce: DType::F32,
+    params: DType::F32,
 };
-
-/// Kernels by their requests, so that equal ones are prepared once.
-#[derive(Default)]
-pub struct Kernels(RefCell<HashMap<String, Prepared>>);
 
 /// The input of a fragment in one run.
 pub enum InputRows<'a> {
@@ -36,18 +34,7 @@ pub enum BaseInput<'a> {
 }
 
 /// A fragment with its params on a device.
-pub struct Fragment<'a> {
-    device: &'a dyn Device,
-    kernels: &'a Kernels,
-    graph: &'a Graph,
-    /// Frees all buffers on drop.
-    _memory: Memory<'a>,
-    params: Vec<BufferRange>,
-    values: Vec<Option<BufferRange>>,
-    /// For each value, the one that it is: a dropout lets everything pass.
-    same_as: Vec<ValueId>,
-    max_rows: u64,
-}
+pub struct Fragment<'a>(DeviceGraph<'a>);
 
 /// Refuses a graph with inputs other than its site's.
 ///
@@ -55,13 +42,12 @@ pub struct Fragment<'a> {
 /// Such a graph, and an incomplete one.
 pub fn check(graph: &Graph) -> Result<()> {
     graph.validate()?;
-    let same_as = same_as(graph);
+    let graph = without_dropout(graph);
     let own = graph.inputs.first().map(|input| input.value);
     let foreign = |value: &ValueId| {
-        let value = same_as[*value];
-        Some(value) != own && graph.inputs.iter().any(|input| input.value == value)
+        Some(*value) != own && graph.inputs.iter().any(|input| input.value == *value)
     };
-    let mut nodes = graph.nodes.iter().filter(|node| node.op != "dropout");
+    let mut nodes = graph.nodes.iter();
     match nodes.find(|node| node.inputs.iter().any(foreign)) {
         None => Ok(()),
         Some(node) => Err(PluginError::unsupported(format!(
@@ -71,13 +57,30 @@ pub fn check(graph: &Graph) -> Result<()> {
     }
 }
 
-/// For each value, the one that it is: a dropout lets everything pass.
-fn same_as(graph: &Graph) -> Vec<ValueId> {
+/// The graph in which each dropout lets everything pass.
+fn without_dropout(graph: &Graph) -> Graph {
     let mut same_as: Vec<ValueId> = (0..graph.values.len()).collect();
-    for node in graph.nodes.iter().filter(|node| node.op == "dropout") {
-        same_as[node.outputs[0]] = same_as[node.inputs[0]];
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|&value| same_as[value]).collect();
+        if node.op == "dropout" {
+            same_as[node.outputs[0]] = inputs[0];
+        } else {
+            nodes.push(Node {
+                inputs,
+                ..node.clone()
+            });
+        }
     }
-    same_as
+    let mut outputs = graph.outputs.clone();
+    for output in &mut outputs {
+        output.value = same_as[output.value];
+    }
+    Graph {
+        nodes,
+        outputs,
+        ..graph.clone()
+    }
 }
 
 impl<'a> Fragment<'a> {
@@ -85,51 +88,27 @@ impl<'a> Fragment<'a> {
     ///
     /// # Errors
     /// A graph that is incomplete or has other inputs than its site's, a value that is neither
-    /// rows of numbers nor of a fixed size; errors of the device.
+    /// rows of numbers nor of a fixed size, an op that the backend lacks and that cannot be
+    /// decomposed; errors of the device.
     pub fn new(
-        device: &'a dyn Device,
-        kernels: &'a Kernels,
-        graph: &'a Graph,
+        kernels: &'a GraphKernels,
+        graph: &Graph,
         params: &[Vec<f32>],
         max_rows: u64,
     ) -> Result<Self> {
         check(graph)?;
-        let mut memory = Memory {
-            device,
-            buffers: Vec::new(),
+        let graph = without_dropout(graph);
+        check_dtypes(&graph)?;
+        let params = params.iter().map(|values| DeviceParam {
+            layout: WeightLayout::Dense(DType::F32),
+            bytes: vec![values.iter().flat_map(|x| x.to_le_bytes()).collect()],
+            decoder: None,
+        });
+        let limits = GraphLimits {
+            max_tokens: max_rows,
+            dtypes: DTYPES,
         };
-        let mut ranges = Vec::with_capacity(params.len());
-        for values in params {
-            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-            let range = memory.alloc(bytes.len() as u64)?;
-            device.upload(&bytes, range, Stream(0))?;
-            ranges.push(range);
-        }
-        let same_as = same_as(graph);
-        let read: Vec<ValueId> = graph
-            .nodes
-            .iter()
-            .filter(|node| node.op != "dropout")
-            .flat_map(|node| node.inputs.iter().chain(&node.outputs))
-            .map(|&value| same_as[value])
-            .collect();
-        let mut values = vec![None; graph.values.len()];
-        for value in read {
-            if values[value].is_none() {
-                let elements = elements(graph, value, max_rows)?;
-                values[value] = Some(memory.alloc(elements * 4)?);
-            }
-        }
-        Ok(Fragment {
-            device,
-            kernels,
-            graph,
-            _memory: memory,
-            params: ranges,
-            values,
-            same_as,
-            max_rows,
-        })
+        DeviceGraph::new(kernels, &graph, params, limits).map(Fragment)
     }
 
     /// The output for `count` rows, `[T, N]`.
@@ -137,175 +116,54 @@ impl<'a> Fragment<'a> {
     /// # Errors
     /// What the device reports.
     pub fn run(
-        &mut self,
+        &self,
         rows: &InputRows<'_>,
         count: u64,
         base: &ComputeBase<'_>,
     ) -> Result<Vec<f32>> {
-        let own = self.graph.inputs[0].value;
+        let graph = self.0.graph();
+        let own = graph.inputs[0].value;
         let bytes: Vec<u8> = match rows {
             InputRows::Vectors(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
             InputRows::Tokens(tokens) => tokens.iter().flat_map(|x| x.to_le_bytes()).collect(),
         };
-        if let Some(range) = self.values[own] {
-            let range = part(range, bytes.len() as u64);
-            self.device.upload(&bytes, range, Stream(0))?;
-        }
-        for node in self.graph.nodes.iter().filter(|node| node.op != "dropout") {
+        self.0.write(own, &bytes)?;
+        for (index, node) in graph.nodes.iter().enumerate() {
             match node.op.as_str() {
                 "base" => self.base(node, own, count, base)?,
-                _ => self.launch(node, count)?,
+                _ => self.0.launch(index, count)?,
             }
         }
-        self.download(self.graph.outputs[0].value, count)
+        self.read(graph.outputs[0].value, count)
     }
 
     fn base(&self, node: &Node, own: ValueId, count: u64, base: &ComputeBase<'_>) -> Result<()> {
-        let input = self.same_as[node.inputs[0]];
+        let input = node.inputs[0];
         let out = if input == own {
             base(BaseInput::Own)
         } else {
-            base(BaseInput::Computed(&self.download(input, count)?))
+            base(BaseInput::Computed(&self.read(input, count)?))
         };
         let bytes: Vec<u8> = out.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let range = self.range(node.outputs[0], count)?;
-        self.device.upload(&bytes, range, Stream(0))
+        self.0.write(node.outputs[0], &bytes)
     }
 
-    fn launch(&self, node: &Node, count: u64) -> Result<()> {
-        let operand = |&value: &ValueId| {
-            let ty = &self.graph.values[self.same_as[value]];
-            Operand {
-                shape: ty.shape.clone(),
-                dtype: concrete(ty.dtype),
-            }
-        };
-        let request = KernelRequest {
-            op: node.op.clone(),
-            version: node.version,
-            attributes: node.attributes.clone(),
-            inputs: node.inputs.iter().map(operand).collect(),
-            params: node
-                .params
-                .iter()
-                .map(|&param| ParamOperand {
-                    shape: self.graph.params[param].shape.clone(),
-                    layout: WeightLayout::Dense(DType::F32),
-                })
-                .collect(),
-            outputs: node.outputs.iter().map(operand).collect(),
-            max_tokens: self.max_rows,
-            max_sequences: 1,
-        };
-        let prepared = self.kernels.prepare(self.device, &request)?;
-        let mut ranges = Vec::new();
-        for &value in &node.inputs {
-            ranges.push(self.range(value, count)?);
-        }
-        ranges.extend(node.params.iter().map(|&param| self.params[param]));
-        for &value in &node.outputs {
-            ranges.push(self.range(value, count)?);
-        }
-        let mut workspace = Memory {
-            device: self.device,
-            buffers: Vec::new(),
-        };
-        self.device.launch(&Launch {
-            kernel: prepared.kernel,
-            stream: Stream(0),
-            ranges: &ranges,
-            workspace: workspace.alloc(prepared.workspace_bytes)?,
-            tokens: count,
-            sequences: 1,
-            scalars: &[],
-        })?;
-        self.device.synchronize(Stream(0))
-    }
-
-    fn download(&self, value: ValueId, count: u64) -> Result<Vec<f32>> {
-        let range = self.range(value, count)?;
-        let mut bytes = vec![0; range.bytes as usize];
-        self.device.download(range, &mut bytes, Stream(0))?;
-        let values = numbers(&bytes, DType::F32).into_iter();
+    fn read(&self, value: ValueId, count: u64) -> Result<Vec<f32>> {
+        let values = self.0.read(value, count)?.into_iter();
         Ok(values.map(|x| x as f32).collect())
     }
-
-    /// The first `count` rows of a value; all of one whose size is fixed.
-    fn range(&self, value: ValueId, count: u64) -> Result<BufferRange> {
-        let value = self.same_as[value];
-        let elements = elements(self.graph, value, count)?;
-        let range = self.values[value].expect("every value that a node has, has a place");
-        Ok(part(range, elements * 4))
-    }
 }
 
-impl Kernels {
-    fn prepare(&self, device: &dyn Device, request: &KernelRequest) -> Result<Prepared> {
-        let key = serde_json::to_string(request).expect("a request is plain data");
-        if let Some(prepared) = self.0.borrow().get(&key) {
-            return Ok(*prepared);
-        }
-        let decoders = vec![None; request.params.len()];
-        let prepared = device.prepare(request, &decoders)?;
-        self.0.borrow_mut().insert(key, prepared);
-        Ok(prepared)
-    }
-}
-
-/// Buffers that are freed together.
-struct Memory<'a> {
-    device: &'a dyn Device,
-    buffers: Vec<Buffer>,
-}
-
-impl Memory<'_> {
-    fn alloc(&mut self, bytes: u64) -> Result<BufferRange> {
-        let bytes = bytes.max(1);
-        let buffer = self.device.alloc(bytes, MemoryKind::DEVICE)?;
-        self.buffers.push(buffer);
-        Ok(BufferRange {
-            buffer,
-            offset: 0,
-            bytes,
-        })
-    }
-}
-
-impl Drop for Memory<'_> {
-    fn drop(&mut self) {
-        for &buffer in &self.buffers {
-            // A buffer that cannot be freed is ignored; the process ends soon.
-            let _ = self.device.free(buffer);
-        }
-    }
-}
-
-fn part(range: BufferRange, bytes: u64) -> BufferRange {
-    BufferRange { bytes, ..range }
-}
-
-/// Elements of `value` for `rows` tokens; all dtypes of a merge have four bytes.
-fn elements(graph: &Graph, value: ValueId, rows: u64) -> Result<u64> {
-    let ty = &graph.values[value];
-    let extents = ty.shape.iter().enumerate().map(|(axis, dim)| match dim {
-        Dim::Fixed(extent) => Some(*extent),
-        Dim::Tokens if axis == 0 => Some(rows),
-        _ => None,
-    });
-    let extents = extents.collect::<Option<Vec<u64>>>();
-    match extents.filter(|_| concrete(ty.dtype).bytes() == 4) {
-        Some(extents) => Ok(extents.into_iter().product()),
-        None => Err(PluginError::unsupported(format!(
+/// Refuses a value in use whose elements do not have four bytes, as all of a merge have.
+fn check_dtypes(graph: &Graph) -> Result<()> {
+    let used = graph.nodes.iter();
+    let used = used.flat_map(|node| node.inputs.iter().chain(&node.outputs));
+    let mut types = used.map(|&value| &graph.values[value]);
+    match types.find(|ty| DTYPES.resolve(ty.dtype).bytes() != 4) {
+        None => Ok(()),
+        Some(ty) => Err(PluginError::unsupported(format!(
             "a value of shape {:?} and dtype {} is no row of numbers for each token",
             ty.shape, ty.dtype
         ))),
-    }
-}
-
-/// f32 for the dtypes that a run sets.
-fn concrete(dtype: DType) -> DType {
-    match dtype {
-        DType::COMPUTE | DType::REDUCE => DType::F32,
-        other => other,
     }
 }

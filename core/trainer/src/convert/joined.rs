@@ -9,12 +9,13 @@
 
 use std::sync::Mutex;
 
+use espalier_engine::device_graph::GraphKernels;
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::graph::Graph;
 use espalier_interface::random::{Purpose, key, philox, uniform};
-use espalier_interface::{Device, PluginError, Result, Services};
+use espalier_interface::{PluginError, Result, Services};
 
-use super::fragment::{BaseInput, Fragment, InputRows, Kernels};
+use super::fragment::{BaseInput, Fragment, InputRows};
 
 /// Most unit vectors at once, and the resulting most numbers of one value of a fragment.
 const MAX_ROWS: u64 = 256;
@@ -26,10 +27,8 @@ const TOLERANCE: f32 = 1e-4;
 
 /// The inputs of a merge.
 pub struct Joined<'a> {
-    /// The device that computes the fragment.
-    pub device: &'a dyn Device,
-    /// Its kernels.
-    pub kernels: &'a Kernels,
+    /// The device that computes the fragment, and its kernels.
+    pub kernels: &'a GraphKernels,
     /// The host's threads.
     pub services: &'a dyn Services,
     /// The site.
@@ -49,21 +48,21 @@ impl Joined<'_> {
         let [rows, cols] = self.site.shape;
         let most = (MAX_NUMBERS / rows.max(cols)).clamp(1, MAX_ROWS);
         let most = most.max(PROBES as u64);
-        let mut fragment = Fragment::new(self.device, self.kernels, self.graph, self.params, most)?;
+        let fragment = Fragment::new(self.kernels, self.graph, self.params, most)?;
         if self.site.kind == SiteKind::Embedding {
-            self.table(&mut fragment, weight, out, most)?;
+            self.table(&fragment, weight, out, most)?;
             return Ok(Vec::new());
         }
-        self.columns(&mut fragment, weight, out, most)?;
-        let merged_bias = self.bias(&mut fragment, weight, bias)?;
-        self.check(&mut fragment, weight, bias, (out, &merged_bias))?;
+        self.columns(&fragment, weight, out, most)?;
+        let merged_bias = self.bias(&fragment, weight, bias)?;
+        self.check(&fragment, weight, bias, (out, &merged_bias))?;
         Ok(merged_bias)
     }
 
     /// Every token's row of the table, `[V, D]`.
     fn table(
         &self,
-        fragment: &mut Fragment<'_>,
+        fragment: &Fragment<'_>,
         weight: &[f32],
         out: &mut [f32],
         most: u64,
@@ -93,7 +92,7 @@ impl Joined<'_> {
     /// The fragment's output for each unit vector: a column of the merged weight. No bias is added.
     fn columns(
         &self,
-        fragment: &mut Fragment<'_>,
+        fragment: &Fragment<'_>,
         weight: &[f32],
         out: &mut [f32],
         most: u64,
@@ -126,7 +125,7 @@ impl Joined<'_> {
     /// The fragment's output for zero.
     fn bias(
         &self,
-        fragment: &mut Fragment<'_>,
+        fragment: &Fragment<'_>,
         weight: &[f32],
         bias: Option<&[f32]>,
     ) -> Result<Vec<f32>> {
@@ -146,7 +145,7 @@ impl Joined<'_> {
     /// Compares the merged weight and bias with the fragment on random inputs.
     fn check(
         &self,
-        fragment: &mut Fragment<'_>,
+        fragment: &Fragment<'_>,
         weight: &[f32],
         bias: Option<&[f32]>,
         (merged, merged_bias): (&[f32], &[f32]),

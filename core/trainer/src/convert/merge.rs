@@ -4,6 +4,7 @@ use std::path::Path;
 
 use espalier_compile::splice;
 use espalier_config::ResolvedConfig;
+use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::load::{read_weight, stored_name};
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::adaptation::{Adaptation, Site};
@@ -18,7 +19,7 @@ use espalier_system::stop::StopFlag;
 use serde_json::{Value as Json, json};
 
 use super::base_weight::{BaseWeight, BaseWeights};
-use super::fragment::{self, Kernels};
+use super::fragment;
 use super::joined::Joined;
 use super::{Base, Converted, Source, copy, new_directory};
 use crate::Error;
@@ -82,7 +83,7 @@ pub fn merge(
         adapter,
         saved,
         bases: &bases,
-        kernels: Kernels::default(),
+        kernels: source.opened_model.graph_kernels()?,
     };
     let mut converted = Converted {
         bytes_before: source.store.bytes(),
@@ -223,7 +224,7 @@ struct Merger<'a> {
     adapter: &'a Chosen<dyn Adapter>,
     saved: &'a AdapterDirectory,
     bases: &'a BaseWeights<'a>,
-    kernels: Kernels,
+    kernels: GraphKernels,
 }
 
 impl Merger<'_> {
@@ -272,7 +273,6 @@ impl Merger<'_> {
             params[local] = self.adapter_param(bound)?;
         }
         let joined = Joined {
-            device: self.source.opened_model.device(),
             kernels: &self.kernels,
             services: self.source.opened_model.services,
             site,

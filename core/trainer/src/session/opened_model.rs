@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use espalier_compile::splice;
 use espalier_config::{Config, ResolvedConfig};
+use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::observer::Observer;
 use espalier_engine::ranks::{ranks_of_process, world_of_run};
@@ -122,9 +123,14 @@ impl<'a> OpenedModel<'a> {
         })
     }
 
-    /// The device of the first rank.
-    pub fn device(&self) -> &dyn Device {
-        self.devices[0].0.as_ref()
+    /// Kernels of graphs on the device of the first rank.
+    ///
+    /// # Errors
+    /// A backend that does not list its ops.
+    pub fn graph_kernels(&self) -> Result<GraphKernels, Error> {
+        let device = Arc::clone(&self.devices[0].0);
+        let ops = answer::ops(&self.components.backend)?;
+        Ok(GraphKernels::new(device, ops))
     }
 
     /// The model for which rows are read.

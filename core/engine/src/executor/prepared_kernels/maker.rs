@@ -8,27 +8,24 @@ use espalier_compile::program::{OperandPlace, Program, Step};
 use espalier_interface::format::Decoding;
 use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::{
-    DType, Decoder, Device, ErrorCode, Kernel, KernelRequest, Operand, PluginError, Quantizer,
-    Result, WeightLayout,
+    DType, Decoder, Device, Kernel, KernelRequest, Operand, Quantizer, Result, WeightLayout,
 };
 use espalier_plan::plan::RunPlan;
 use espalier_plan::shard_layout::ShardLayout;
 use espalier_registry::Chosen;
-use espalier_registry::answer::MOST_BYTES;
 
 use super::{PreparedStep, PreparedUnit, TrainedKernels};
 use crate::decoder::Callback;
+use crate::kernel_cache::KernelCache;
 
-/// Prepares kernels and remembers them by their request.
+/// Prepares the kernels of a plan.
 pub(super) struct Maker<'a> {
     device: &'a dyn Device,
     params: &'a [Param],
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     ops: &'a BackendOps,
     pub(super) callbacks: Vec<&'static Callback>,
-    made: HashMap<String, Kernel>,
-    /// Every kernel that was prepared.
-    pub(super) all: Vec<Kernel>,
+    pub(super) kernels: KernelCache,
     pub(super) workspace_bytes: u64,
 }
 
@@ -41,8 +38,7 @@ impl<'a> Maker<'a> {
             quantizers: &plan.quantizers,
             ops: &plan.ops,
             callbacks: Vec::new(),
-            made: HashMap::new(),
-            all: Vec::new(),
+            kernels: KernelCache::default(),
             workspace_bytes: 0,
         }
     }
@@ -140,25 +136,9 @@ impl<'a> Maker<'a> {
                 _ => None,
             })
             .collect();
-        let shared = decoders.iter().all(Option::is_none);
-        let key = serde_json::to_string(request).expect("a request is plain data");
-        if let (true, Some(&kernel)) = (shared, self.made.get(&key)) {
-            return Ok(kernel);
-        }
-        self.ops.check(request)?;
-        let prepared = self.device.prepare(request, &decoders)?;
-        self.all.push(prepared.kernel);
-        if prepared.workspace_bytes > MOST_BYTES {
-            let message = format!(
-                "a kernel of op `{}` asks for {} bytes of workspace",
-                request.op, prepared.workspace_bytes
-            );
-            return Err(PluginError::new(ErrorCode::PROTOCOL, message));
-        }
+        let from = (self.device, self.ops);
+        let prepared = self.kernels.prepare(from, request, &decoders)?;
         self.workspace_bytes = self.workspace_bytes.max(prepared.workspace_bytes);
-        if shared {
-            self.made.insert(key, prepared.kernel);
-        }
         Ok(prepared.kernel)
     }
 }
