@@ -41,6 +41,9 @@ pub use sources::parse_value;
 /// A plugin's options as written: checked later against the options that the plugin declares.
 pub type Section = serde_json::Map<String, serde_json::Value>;
 
+/// A section and some of its keys.
+type SectionKeys = (&'static str, &'static [&'static str]);
+
 /// A run's settings, after all layers are merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -97,21 +100,46 @@ impl Config {
         sections.get(name)
     }
 
-    /// Keys that change no result, by section.
-    const NEUTRAL: [(&'static str, &'static [&'static str]); 3] = [
-        ("run", &RunOptions::NEUTRAL),
-        ("model", &ModelOptions::NEUTRAL),
-        ("data", &DataOptions::NEUTRAL),
+    /// Keys that may differ where a run is resumed.
+    const RESUMABLE: [SectionKeys; 3] = [
+        ("run", &RunOptions::RESUMABLE),
+        ("model", &ModelOptions::RESUMABLE),
+        ("data", &DataOptions::RESUMABLE),
     ];
 
-    /// Whether the key, such as `run.threads`, changes no result, so that it may differ where a run
-    /// is resumed.
-    pub fn is_neutral(key: &str) -> bool {
-        let Some((section, name)) = key.split_once('.') else {
-            return false;
-        };
-        let neutral = Self::NEUTRAL.iter().find(|(of, _)| *of == section);
-        neutral.is_some_and(|(_, names)| names.contains(&name))
+    /// Keys that are no part of a run's identity.
+    const WITHOUT_EFFECT: [SectionKeys; 1] = [("run", &RunOptions::WITHOUT_EFFECT)];
+
+    /// Keys that may differ between the processes of a run.
+    const LOCAL: [SectionKeys; 3] = [
+        ("run", &RunOptions::LOCAL),
+        ("model", &ModelOptions::LOCAL),
+        ("data", &DataOptions::LOCAL),
+    ];
+
+    /// Whether the key, such as `run.threads`, may differ where a run is resumed: it changes no
+    /// result.
+    pub fn is_resumable(key: &str) -> bool {
+        is_among(&Self::RESUMABLE, key)
+    }
+
+    /// Whether the key may differ between the processes of a run: paths, threads and libraries of
+    /// their machine.
+    pub fn is_local(key: &str) -> bool {
+        is_among(&Self::LOCAL, key)
+    }
+
+    /// Removes the keys that are no part of a run's identity from `config`, a config as JSON.
+    pub fn remove_without_effect(config: &mut serde_json::Value) {
+        for (section, names) in Self::WITHOUT_EFFECT {
+            let section = config.get_mut(section);
+            let Some(section) = section.and_then(serde_json::Value::as_object_mut) else {
+                continue;
+            };
+            for name in names {
+                section.shift_remove(*name);
+            }
+        }
     }
 
     /// Whether a config has the key, such as `run.threads`. The keys of plugins' sections are the
@@ -135,6 +163,15 @@ impl Config {
     }
 }
 
+/// Whether `key`, with its section, is among `keys`.
+fn is_among(keys: &[SectionKeys], key: &str) -> bool {
+    let Some((section, name)) = key.split_once('.') else {
+        return false;
+    };
+    let found = keys.iter().find(|(of, _)| *of == section);
+    found.is_some_and(|(_, names)| names.contains(&name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,14 +192,24 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_known_and_neutral_ones_among_them() {
+    fn the_listed_keys_are_known_and_those_without_effect_may_change_on_resume() {
         let config = serde_json::to_value(Config::default()).expect("plain data");
-        for (section, names) in Config::NEUTRAL {
-            for name in names {
+        let lists = Config::RESUMABLE.iter().chain(&Config::LOCAL);
+        for (section, names) in lists.chain(&Config::WITHOUT_EFFECT) {
+            for name in *names {
                 assert!(config[section].get(name).is_some(), "{section}.{name}");
-                assert!(Config::is_neutral(&format!("{section}.{name}")));
+                assert!(Config::is_resumable(&format!("{section}.{name}")));
             }
         }
+        let mut left = config.clone();
+        Config::remove_without_effect(&mut left);
+        let keys =
+            |config: &serde_json::Value| config["run"].as_object().map_or(0, |run| run.len());
+        assert_eq!(
+            keys(&config) - keys(&left),
+            RunOptions::WITHOUT_EFFECT.len()
+        );
+        assert!(Config::is_local("data.cache_dir") && !Config::is_local("run.seed"));
         for key in [
             "run.seed",
             "data.fields.text",
@@ -175,7 +222,7 @@ mod tests {
             assert!(!Config::has_key(key), "{key}");
         }
         for key in ["run.seed", "run", "data.max_seq_len", "optim.out", "out"] {
-            assert!(!Config::is_neutral(key), "{key}");
+            assert!(!Config::is_resumable(key), "{key}");
         }
     }
 

@@ -27,9 +27,11 @@ pub struct ModelOptions {
 }
 
 impl ModelOptions {
-    /// Keys that change no result: they may differ where a run is resumed. Files are compared by
+    /// Keys that may differ where a run is resumed: they change no result. Files are compared by
     /// their content.
-    pub const NEUTRAL: [&str; 3] = ["path", "adapter", "recompute"];
+    pub const RESUMABLE: [&str; 3] = ["path", "adapter", "recompute"];
+    /// Keys that may differ between the processes of a run.
+    pub const LOCAL: [&str; 2] = ["path", "adapter"];
 }
 
 /// Where the weights come from.

@@ -52,8 +52,8 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Keys that change no result: they may differ where a run is resumed.
-    pub const NEUTRAL: [&str; 13] = [
+    /// Keys that may differ where a run is resumed: they change no result.
+    pub const RESUMABLE: [&str; 13] = [
         "out",
         "devices",
         "ranks",
@@ -67,6 +67,28 @@ impl RunOptions {
         "peer_timeout_secs",
         "join_timeout_secs",
         "device_collective",
+    ];
+    /// Keys that are no part of a run's identity.
+    pub const WITHOUT_EFFECT: [&str; 10] = [
+        "out",
+        "threads",
+        "plugin_dirs",
+        "allow_world_writable_plugins",
+        "probe_timeout_secs",
+        "plugin_timeout_secs",
+        "peer_timeout_secs",
+        "join_timeout_secs",
+        "save_every",
+        "keep_last",
+    ];
+    /// Keys that may differ between the processes of a run.
+    pub const LOCAL: [&str; 6] = [
+        "out",
+        "threads",
+        "plugin_dirs",
+        "allow_world_writable_plugins",
+        "probe_timeout_secs",
+        "plugin_timeout_secs",
     ];
 }
 

@@ -135,9 +135,11 @@ impl TrainOn {
 }
 
 impl DataOptions {
-    /// Keys that change no result: they may differ where a run is resumed. Files are compared by
+    /// Keys that may differ where a run is resumed: they change no result. Files are compared by
     /// their content.
-    pub const NEUTRAL: [&str; 4] = ["files", "eval_files", "cache_dir", "max_lost"];
+    pub const RESUMABLE: [&str; 4] = ["files", "eval_files", "cache_dir", "max_lost"];
+    /// Keys that may differ between the processes of a run.
+    pub const LOCAL: [&str; 3] = ["files", "eval_files", "cache_dir"];
 }
 
 impl Default for DataOptions {

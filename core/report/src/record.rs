@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use espalier_config::Config;
 use espalier_data::{Counts, SplitToken};
 use espalier_engine::load::DecodeCheck;
 use espalier_engine::measure::Peaks;
@@ -146,22 +147,7 @@ impl Record {
     /// identity write equal bytes.
     pub fn identity(&self) -> String {
         let mut config = self.config.clone();
-        if let Some(run) = config.get_mut("run").and_then(Json::as_object_mut) {
-            for key in [
-                "out",
-                "threads",
-                "plugin_dirs",
-                "allow_world_writable_plugins",
-                "probe_timeout_secs",
-                "plugin_timeout_secs",
-                "peer_timeout_secs",
-                "join_timeout_secs",
-                "save_every",
-                "keep_last",
-            ] {
-                run.shift_remove(key);
-            }
-        }
+        Config::remove_without_effect(&mut config);
         let plugins: Vec<Json> = self
             .plugins
             .iter()

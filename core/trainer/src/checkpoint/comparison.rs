@@ -144,7 +144,7 @@ fn config(run: &Json, layout: &[&Json], adapter: AdapterSection) -> Leaves {
         plugins.sort_by_key(ToString::to_string);
     }
     let mut leaves = leaves(&config);
-    leaves.retain(|key, _| !Config::is_neutral(key));
+    leaves.retain(|key, _| !Config::is_resumable(key));
     leaves
 }
 

@@ -3,28 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use espalier_config::Config;
 use espalier_engine::ranks::{Cause, Lost};
 use espalier_system::world::World;
 use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::checkpoint::{file_hashes, leaves, plugin_leaves};
-
-/// Config keys in which processes can differ: paths, threads and libraries of their machine. Files
-/// are compared by content.
-const LOCAL: [&str; 11] = [
-    "run.out",
-    "run.threads",
-    "run.plugin_dirs",
-    "run.allow_world_writable_plugins",
-    "run.probe_timeout_secs",
-    "run.plugin_timeout_secs",
-    "model.path",
-    "model.adapter",
-    "data.files",
-    "data.eval_files",
-    "data.cache_dir",
-];
 
 /// Most differences in a message.
 const NAMED: usize = 4;
@@ -81,7 +66,7 @@ fn sheet(run: &Json, step: u64) -> Sheet {
         plugins.sort_by_key(ToString::to_string);
     }
     let mut sheet = leaves(&config);
-    sheet.retain(|key, _| !LOCAL.contains(&key.as_str()));
+    sheet.retain(|key, _| !Config::is_local(key));
     let mut add = |prefix: &str, part: Sheet| {
         sheet.extend(
             part.into_iter()
