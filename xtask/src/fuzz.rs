@@ -60,7 +60,7 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
         bail!("no target `{asked}`; expected one of {}", names.join(", "));
     }
     let program = build::build(workspace)?;
-    let place = Place::make(workspace)?;
+    let place = FuzzFolders::make(workspace)?;
     if let (Some(file), [name]) = (&options.repeat, chosen.as_slice()) {
         let status = place.command(&program, name).arg(file).status()?;
         if !status.success() {
@@ -95,12 +95,12 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// Folders of the inputs and of the targets' files.
-struct Place {
+struct FuzzFolders {
     found: PathBuf,
     scratch: PathBuf,
 }
 
-impl Place {
+impl FuzzFolders {
     fn make(workspace: &Workspace) -> Result<Self> {
         // Every input is a file: in memory, where the system has such a folder.
         let memory = Path::new("/dev/shm");
@@ -113,7 +113,7 @@ impl Place {
         fs::create_dir_all(&scratch)
             .with_context(|| format!("cannot make {}", scratch.display()))?;
         let found = build::target(workspace).join("found");
-        Ok(Place { found, scratch })
+        Ok(FuzzFolders { found, scratch })
     }
 
     /// The program's command line for the target `name` within the limits.
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for FuzzFolders {
     fn drop(&mut self) {
         // A crashed target leaves its files; those that cannot be removed are in memory.
         let _ = fs::remove_dir_all(&self.scratch);
@@ -144,7 +144,7 @@ impl Drop for Place {
 fn run(
     workspace: &Workspace,
     program: &Path,
-    place: &Place,
+    place: &FuzzFolders,
     name: &str,
     seconds: u32,
 ) -> Result<Outcome> {

@@ -5,7 +5,7 @@ mod cached;
 mod draft;
 mod layout;
 mod memory;
-mod place;
+mod value_location;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ use crate::splice;
 
 pub use cached::CacheShape;
 pub use memory::{ArenaLayout, SavedBlock};
-pub use place::{BATCH, Extent, Place, Region};
+pub use value_location::{BATCH, Extent, Region, ValueLocation};
 
 /// Sizes and policies of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Scalar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandPlace {
     /// A value.
-    Value(Place),
+    Value(ValueLocation),
     /// A param of the run.
     Param(usize),
     /// The gradient of a param of the run.
@@ -97,9 +97,9 @@ pub struct UnitProgram {
     /// Most tokens of a launch; a head processes its tokens in chunks.
     pub max_tokens: u64,
     /// Place of the head's logits.
-    pub logits: Option<Place>,
+    pub logits: Option<ValueLocation>,
     /// Place of the unit's output `hidden`.
-    pub hidden: Option<Place>,
+    pub hidden: Option<ValueLocation>,
 }
 
 /// The kernels of a run and the memory they work in.

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::error::{DataError, Place, RowFault, TemplateError};
+use super::error::{DataError, RowFault, RowLocation, TemplateError};
 
 pub use self::message::Message;
 pub use self::serve::serve as serve_templates;
@@ -58,7 +58,7 @@ pub struct ChatTemplate {
     origin: String,
     source: String,
     /// The first known row that exceeded a bound.
-    met: Mutex<Option<(Place, Met)>>,
+    met: Mutex<Option<(RowLocation, Met)>>,
 }
 
 enum Renderer {
@@ -172,7 +172,7 @@ impl ChatTemplate {
     /// first row that exceeded a bound.
     pub(super) fn of_row<T>(
         &self,
-        place: &Place,
+        place: &RowLocation,
         render: impl FnOnce(&Self) -> Result<T, Fault>,
     ) -> Result<T, DataError> {
         let known = || self.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +246,7 @@ pub(super) fn generated(marked: &str) -> Result<(String, Vec<Range<usize>>), Str
     Ok((text, spans))
 }
 
-fn out_of_bounds(row: Option<Place>, origin: &str, met: &Met) -> DataError {
+fn out_of_bounds(row: Option<RowLocation>, origin: &str, met: &Met) -> DataError {
     TemplateError::Bound {
         row: row.map_or_else(String::new, |place| format!("{place}: ")),
         origin: origin.to_owned(),

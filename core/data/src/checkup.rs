@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::counts::{Counts, percent};
 use super::dataset::Dataset;
-use super::error::{DataError, Place};
+use super::error::{DataError, RowLocation};
 use super::fault::Dropped;
 use super::file_record::FileRecord;
 use super::file_rows;
@@ -163,7 +163,8 @@ impl Part {
                 }
             };
             self.lengths.add(&row);
-            let place = |(file, line): (usize, u64)| Place::new(&files[file], line).to_string();
+            let place =
+                |(file, line): (usize, u64)| RowLocation::new(&files[file], line).to_string();
             let first = *seen.entry(hash(&row)).or_insert((number, line));
             if first != (number, line) {
                 self.repeated += 1;
@@ -171,7 +172,7 @@ impl Part {
                     self.repeats.push([place((number, line)), place(first)]);
                 }
             }
-            let outcome = row::cut(row, options, || Place::new(path, line))?;
+            let outcome = row::cut(row, options, || RowLocation::new(path, line))?;
             store.add(outcome, line)
         };
         let file = file_rows::read(path, options, vocabulary, &mut take, &mut |_, _| ())?;

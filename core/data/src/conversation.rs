@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::chat_template::Message;
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 use super::fields::renamed;
 use super::format::Format;
 use super::options::{DataOptions, OnEmpty, Tools};
@@ -61,7 +61,7 @@ impl Fields<'_> {
         &self,
         format: Format,
         row: &Map<String, Value>,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Example, DataError> {
         match format {
             Format::Chat => self.chat(row, place),
@@ -77,14 +77,18 @@ impl Fields<'_> {
     }
 
     /// The tools of a row that is not text or ids already.
-    fn tools(&self, row: &Map<String, Value>, place: &Place) -> Result<Option<Value>, DataError> {
+    fn tools(
+        &self,
+        row: &Map<String, Value>,
+        place: &RowLocation,
+    ) -> Result<Option<Value>, DataError> {
         match self.options.tools {
             Tools::Write => tools::of_row(row, self.name("tools"), place),
             Tools::Ignore => Ok(None),
         }
     }
 
-    fn chat(&self, row: &Map<String, Value>, place: &Place) -> Result<Example, DataError> {
+    fn chat(&self, row: &Map<String, Value>, place: &RowLocation) -> Result<Example, DataError> {
         let (messages, conversations) = (self.name("messages"), self.name("conversations"));
         let field = if row.contains_key(conversations) && !row.contains_key(messages) {
             conversations
@@ -100,7 +104,7 @@ impl Fields<'_> {
         })
     }
 
-    fn alpaca(&self, row: &Map<String, Value>, place: &Place) -> Result<Example, DataError> {
+    fn alpaca(&self, row: &Map<String, Value>, place: &RowLocation) -> Result<Example, DataError> {
         let instruction = self.text(row, "instruction", place)?;
         let input = match row.get(self.name("input")) {
             None | Some(Value::Null) => "",
@@ -124,7 +128,7 @@ impl Fields<'_> {
     fn prompt_completion(
         &self,
         row: &Map<String, Value>,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Example, DataError> {
         let prompt = self.name("prompt");
         if let Some(turns @ Value::Array(_)) = row.get(prompt) {
@@ -163,7 +167,7 @@ impl Fields<'_> {
         &self,
         row: &'a Map<String, Value>,
         field: &str,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<&'a str, DataError> {
         let field = self.name(field);
         match required(row, field, place)? {
@@ -178,7 +182,7 @@ impl Fields<'_> {
         row: &'a Map<String, Value>,
         field: &str,
         expected: &'static str,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<&'a str, DataError> {
         let text = self.text(row, field, place)?;
         if text.trim().is_empty() && self.options.on_empty == OnEmpty::Bad {
@@ -196,7 +200,7 @@ impl Fields<'_> {
         &self,
         value: &Value,
         field: &str,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Vec<Message>, DataError> {
         let turns = match value {
             Value::Array(turns) if !turns.is_empty() => turns,
@@ -228,7 +232,7 @@ impl Fields<'_> {
         &self,
         turn: &Map<String, Value>,
         what: &str,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Message, DataError> {
         let sharegpt =
             !turn.contains_key(self.name("role")) && turn.contains_key(self.name("from"));

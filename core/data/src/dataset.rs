@@ -7,7 +7,7 @@ use espalier_interface::random::{self, Purpose};
 use espalier_system::files::HubCache;
 
 use super::counts::Counts;
-use super::error::{DataError, Place};
+use super::error::{DataError, RowLocation};
 use super::file_record::FileRecord;
 use super::named_files::{RepositoryPart, named_files};
 use super::options::DataOptions;
@@ -39,7 +39,7 @@ pub struct Sequence {
 /// Where a sequence comes from.
 pub struct SequenceOrigin {
     /// Its row.
-    pub place: Place,
+    pub place: RowLocation,
     /// Tokens of the row before any were cut off.
     pub full_length: usize,
 }
@@ -225,7 +225,7 @@ impl Dataset {
     pub fn origin(&self, index: usize) -> Result<SequenceOrigin, DataError> {
         let origin = self.store.origin(self.row(index) as usize)?;
         Ok(SequenceOrigin {
-            place: Place::new(&self.store.files[origin.file].path, origin.line),
+            place: RowLocation::new(&self.store.files[origin.file].path, origin.line),
             full_length: origin.full_length,
         })
     }

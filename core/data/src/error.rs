@@ -1,7 +1,7 @@
 //! Errors of data, tokenizers, chat templates and their options; exit code 3.
 
-mod place;
 mod row_error;
+mod row_location;
 mod template_error;
 mod tokenizer_error;
 
@@ -14,8 +14,8 @@ use espalier_system::files::FileError;
 
 use super::format::Format;
 
-pub use place::Place;
 pub use row_error::{RowError, RowFault};
+pub use row_location::RowLocation;
 pub use template_error::TemplateError;
 pub use tokenizer_error::TokenizerError;
 

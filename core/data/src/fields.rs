@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 use super::format::{Format, KNOWN};
 
 /// Formats with the fields that identify them: all fields of one alternative have to be present.
@@ -63,7 +63,7 @@ pub(super) fn check_renames(renames: &BTreeMap<String, String>) -> Result<(), Da
 pub(super) fn tell(
     row: &Map<String, Value>,
     renames: &BTreeMap<String, String>,
-    place: &Place,
+    place: &RowLocation,
 ) -> Result<Format, DataError> {
     let has = |field: &&str| row.contains_key(renamed(renames, field));
     let fitting: Vec<Format> = TELLING
@@ -128,7 +128,7 @@ mod tests {
             .iter()
             .map(|(a, b)| (a.to_string(), b.to_string()))
             .collect();
-        tell(&row, &renames, &Place::new(Path::new("f.jsonl"), 7))
+        tell(&row, &renames, &RowLocation::new(Path::new("f.jsonl"), 7))
     }
 
     #[test]

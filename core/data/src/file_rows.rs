@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::chat_template::{self, ChatTemplate};
 use super::conversation::Example;
-use super::error::{DataError, Place, TemplateError};
+use super::error::{DataError, RowLocation, TemplateError};
 use super::fields;
 use super::file_record::FileRecord;
 use super::format::Format;
@@ -61,7 +61,7 @@ pub(super) fn read(
                 .into_par_iter()
                 .map(|row| {
                     let line = row.line;
-                    let place = Place::new(path, line);
+                    let place = RowLocation::new(path, line);
                     let fields = row.fields(&place);
                     (line, fields.and_then(|row| rules.read(&row, &place)))
                 })
@@ -121,7 +121,7 @@ fn rules_of<'a>(
     options: &'a DataOptions,
     vocabulary: &'a Vocabulary,
 ) -> Result<RowRules<'a>, DataError> {
-    let place = Place::new(path, first.line);
+    let place = RowLocation::new(path, first.line);
     let row = first.peek(&place)?;
     let format = match options.format {
         Format::Auto => fields::tell(&row, &options.fields, &place)?,

@@ -43,7 +43,7 @@ mod turns;
 pub use chat_template::{ChatTemplate, Message, render_templates_with, serve_templates};
 pub use counts::{Counts, Lost, Reason, Trains, grouped, percent};
 pub use dataset::{Dataset, Sequence, SequenceOrigin};
-pub use error::{DataError, Place, RowError, RowFault, TemplateError, TokenizerError};
+pub use error::{DataError, RowError, RowFault, RowLocation, TemplateError, TokenizerError};
 pub use fault::Dropped;
 pub use file_record::FileRecord;
 pub use format::Format;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use espalier_system::files::{FileKind, open_regular};
 use sha2::{Digest, Sha256};
 
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
@@ -275,7 +275,7 @@ impl Reader {
     }
 
     fn truncated(&self, line: u64) -> DataError {
-        let place = Place::new(&self.path, line);
+        let place = RowLocation::new(&self.path, line);
         RowFault::Truncated.at(place)
     }
 
@@ -284,7 +284,7 @@ impl Reader {
             column: self.column + 1,
             reason: format!("expected {expected}, found `{}`", byte.escape_ascii()),
         }
-        .at(Place::new(&self.path, self.line))
+        .at(RowLocation::new(&self.path, self.line))
     }
 }
 

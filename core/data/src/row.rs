@@ -4,7 +4,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::counts::Answers;
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 use super::fields;
 use super::format::Format;
 use super::options::{DataOptions, TooLong, TrainOn};
@@ -80,7 +80,7 @@ pub(super) enum Outcome {
 }
 
 /// The row as a JSON object.
-pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, DataError> {
+pub(super) fn parse(raw: &RawRow, place: &RowLocation) -> Result<Map<String, Value>, DataError> {
     let bytes = raw.bytes.as_deref().ok_or_else(|| {
         RowFault::RowBytes {
             most: MOST_ROW_BYTES,
@@ -114,7 +114,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
                 column: e.column() + if e.line() > 1 { 0 } else { raw.column },
                 reason: reason.to_owned(),
             }
-            .at(Place {
+            .at(RowLocation {
                 path: place.path.clone(),
                 line: place.line + (e.line() as u64).saturating_sub(1),
             }))
@@ -129,7 +129,7 @@ pub(super) fn parse(raw: &RawRow, place: &Place) -> Result<Map<String, Value>, D
 pub(super) fn cut(
     mut row: Row,
     options: &DataOptions,
-    place: impl FnOnce() -> Place,
+    place: impl FnOnce() -> RowLocation,
 ) -> Result<Outcome, DataError> {
     let longest = options.max_seq_len;
     match options.too_long {
@@ -155,7 +155,7 @@ pub(super) fn cut(
 pub(super) fn required<'a>(
     row: &'a Map<String, Value>,
     field: &str,
-    place: &Place,
+    place: &RowLocation,
 ) -> Result<&'a Value, DataError> {
     row.get(field).ok_or_else(|| {
         RowFault::MissingField {
@@ -167,7 +167,7 @@ pub(super) fn required<'a>(
 }
 
 pub(super) fn wrong_field(
-    place: &Place,
+    place: &RowLocation,
     field: &str,
     expected: &'static str,
     found: &Value,
@@ -176,7 +176,7 @@ pub(super) fn wrong_field(
 }
 
 pub(super) fn wrong_type(
-    place: &Place,
+    place: &RowLocation,
     what: &str,
     expected: &'static str,
     found: &Value,

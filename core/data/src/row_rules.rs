@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::chat_template::{self, ChatTemplate, Fault, Message, Turns};
 use super::conversation::{ASSISTANT, Example, Fields};
 use super::counts::Answers;
-use super::error::{DataError, Place, RowFault, TemplateError};
+use super::error::{DataError, RowFault, RowLocation, TemplateError};
 use super::format::Format;
 use super::options::{DataOptions, Tools, TrainOn};
 use super::row::{Kind, Row, UNTRAINED};
@@ -41,7 +41,11 @@ impl RowRules<'_> {
     /// # Errors
     /// [`DataError::Row`] for a fault of the row. [`DataError::Template`] for a missing template or
     /// an exceeded bound.
-    pub(super) fn read(&self, row: &Map<String, Value>, place: &Place) -> Result<Row, DataError> {
+    pub(super) fn read(
+        &self,
+        row: &Map<String, Value>,
+        place: &RowLocation,
+    ) -> Result<Row, DataError> {
         match self.tokenizer {
             Some(tokenizer) => self.example(tokenizer, row, place),
             None => {
@@ -60,7 +64,7 @@ impl RowRules<'_> {
     pub(super) fn fields(
         &self,
         row: &Map<String, Value>,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Example, DataError> {
         let fields = Fields {
             options: self.options,
@@ -82,7 +86,7 @@ impl RowRules<'_> {
         &self,
         tokenizer: &TextTokenizer,
         row: &Map<String, Value>,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Row, DataError> {
         let unencoded = |reason| RowFault::Encode { reason }.at(place.clone());
         let mut kind = self.kind();
@@ -139,7 +143,7 @@ impl RowRules<'_> {
         tokenizer: &TextTokenizer,
         turns: Turns<'_>,
         completion_from: usize,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<(Rendered, TrainOn), DataError> {
         template.of_row(place, |template| {
             let render = |train_on| {

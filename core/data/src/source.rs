@@ -5,7 +5,7 @@ use std::path::Path;
 use espalier_system::files;
 use serde_json::{Map, Value};
 
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 use super::options::DataOptions;
 use super::parquet::ParquetRows;
 use super::reader::{RawRow, Reader};
@@ -37,7 +37,7 @@ impl SourceRow {
     ///
     /// # Errors
     /// As [`SourceRow::fields`].
-    pub(super) fn peek(&self, place: &Place) -> Result<Map<String, Value>, DataError> {
+    pub(super) fn peek(&self, place: &RowLocation) -> Result<Map<String, Value>, DataError> {
         match &self.content {
             Content::Text(raw) => row::parse(raw, place),
             Content::Fields(fields) => Ok(fields.clone()),
@@ -48,7 +48,7 @@ impl SourceRow {
     ///
     /// # Errors
     /// [`DataError::Row`] for text that is not a JSON object.
-    pub(super) fn fields(self, place: &Place) -> Result<Map<String, Value>, DataError> {
+    pub(super) fn fields(self, place: &RowLocation) -> Result<Map<String, Value>, DataError> {
         match self.content {
             Content::Text(raw) => row::parse(&raw, place),
             Content::Fields(fields) => Ok(fields),
@@ -108,7 +108,7 @@ impl Source {
                     RowFault::Parquet {
                         reason: error.to_string(),
                     }
-                    .at(Place::new(path, 0))
+                    .at(RowLocation::new(path, 0))
                 })?;
                 Ok((hash.sha256, length))
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::counts::Counts;
-use super::error::{DataError, Place};
+use super::error::{DataError, RowLocation};
 use super::file_record::FileRecord;
 use super::file_rows::{self, ReadFile};
 use super::index::Index;
@@ -95,7 +95,7 @@ impl Store {
         let rows_before = self.counts.rows;
         let mut told = |rows, bytes| report(rows_before + rows, bytes);
         let mut take = |line, row: Result<Row, DataError>| {
-            let cut = row.and_then(|row| row::cut(row, options, || Place::new(path, line)));
+            let cut = row.and_then(|row| row::cut(row, options, || RowLocation::new(path, line)));
             match cut {
                 Ok(outcome) => self.add(outcome, line),
                 Err(fault) => self.leave_out(fault, options),

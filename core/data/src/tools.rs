@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::chat_template::{ChatTemplate, Turns};
-use super::error::{DataError, Place, RowFault};
+use super::error::{DataError, RowFault, RowLocation};
 use super::fields;
 use super::row::{wrong_field, wrong_type};
 
@@ -23,7 +23,7 @@ const RESULTS: [&str; 3] = ["tool", "function", "ipython"];
 pub(super) fn of_row(
     row: &Map<String, Value>,
     field: &str,
-    place: &Place,
+    place: &RowLocation,
 ) -> Result<Option<Value>, DataError> {
     let wrong = |found: &Value| {
         let expected = "a list of objects, or the JSON of one in a string";
@@ -58,7 +58,7 @@ pub(super) fn calls(turn: &Map<String, Value>) -> bool {
 ///
 /// # Errors
 /// [`RowFault::Unused`] where there are any.
-pub(super) fn check_plain(tools: Option<&Value>, place: &Place) -> Result<(), DataError> {
+pub(super) fn check_plain(tools: Option<&Value>, place: &RowLocation) -> Result<(), DataError> {
     if tools.is_some_and(is_there) {
         Err(RowFault::Unused {
             what: "its tools".to_owned(),
@@ -81,7 +81,7 @@ pub(super) fn check_written(
     template: &ChatTemplate,
     turns: Turns<'_>,
     text: &str,
-    place: &Place,
+    place: &RowLocation,
 ) -> Result<(), DataError> {
     let unused = |what: String, instead: String| {
         RowFault::Unused {

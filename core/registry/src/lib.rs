@@ -19,8 +19,8 @@ pub use chosen::Chosen;
 pub use defaults::Defaults;
 pub use error::{Error, Result};
 pub use registry::{
-    Created, Listing, NOT_FINITE_NEXT_STEP, Place, Places, PluginFailure, PluginIdentity, Probe,
-    Registry, RegistryError, Status, Unusable,
+    ComponentSource, ComponentSources, Created, Listing, NOT_FINITE_NEXT_STEP, PluginFailure,
+    PluginIdentity, Probe, Registry, RegistryError, Status, Unusable,
 };
 pub use search_path::{SearchDir, SearchPath};
 pub use trial::answer as answer_probe;

@@ -1,11 +1,11 @@
 //! The search path -> the components that were found, linked or in libraries, and their instances
 //! by name.
 
+mod component_sources;
 mod create;
 mod error;
 mod identity;
 mod listing;
-mod places;
 mod plugin_failure;
 mod probe;
 mod roles;
@@ -22,11 +22,11 @@ use crate::library::{LibraryError, LibraryFile, Root};
 use crate::probe::Tried;
 use crate::search_path::{SearchDir, SearchPath};
 
+pub use component_sources::{ComponentSource, ComponentSources, Unusable};
 pub use create::Created;
 pub use error::RegistryError;
 pub use identity::PluginIdentity;
 pub use listing::{Listing, Probe, Status};
-pub use places::{Place, Places, Unusable};
 pub use plugin_failure::{NOT_FINITE_NEXT_STEP, PluginFailure};
 
 /// Every plugin that was found, in the order of the search path; linked ones come last.

@@ -18,7 +18,7 @@ use espalier_plan::plan::{
     Assumed, BatchLimits, Demand, Generation, IdleRanks, Purpose, WorldMemory,
 };
 use espalier_registry::select::{Collectives, Components};
-use espalier_registry::{Places, preset};
+use espalier_registry::{ComponentSources, preset};
 use espalier_system::files::ModelDirectory;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
@@ -44,7 +44,7 @@ pub struct Session {
     /// The plugins.
     pub components: Components,
     /// Where they came from.
-    pub places: Places,
+    pub places: ComponentSources,
     /// The rows; `None` for a plan without named files.
     pub data: Option<RunData>,
     /// The plan of this process's first rank.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
-use place::{Place, Weights, contents, copy_directory};
+use place::{RunFolder, Weights, contents, copy_directory};
 
 /// The weight that the cases damage, `[176, 64]`.
 const WEIGHT: &str = "model.layers.1.mlp.up_proj.weight";
@@ -64,7 +64,7 @@ fn a_damaged_weight_file_is_named_and_leaves_the_output_free() {
             "layers.1.mlp.up_proj.weight`: element 2 is not a finite number",
         ),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     for (case, damage, words) in cases {
         place.model(case);
         Weights::edit(&place.path(case).join("model.safetensors"), damage);
@@ -97,7 +97,7 @@ fn an_index_cannot_name_files_elsewhere() {
         ),
         ("gone.safetensors", "lacks the shard `gone.safetensors`"),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     let model = place.path("model");
     fs::rename(
@@ -137,7 +137,7 @@ fn an_invalid_model_config_is_reported_as_a_checkpoint_error() {
         ),
         ("model_type", Json::Null, "config.json | `model_type`"),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     for (key, value, words) in cases {
         place.model(key);
         place.edit(&format!("{key}/config.json"), |config| config[key] = value);
@@ -173,7 +173,7 @@ fn rows_that_cannot_be_trained_on_are_named_by_file_and_line() {
             "bad.jsonl:2: labels has 1 entries; expected 2",
         ),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     for (row, words) in cases {
         place.write(
@@ -198,7 +198,7 @@ fn rows_that_cannot_be_trained_on_are_named_by_file_and_line() {
 
 #[test]
 fn a_tokenizer_must_fit_the_model() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("text.jsonl", "{\"text\": \"the quick brown fox\"}\n");
     for model in ["larger", "without", "cut"] {
         place.model(model);
@@ -224,7 +224,7 @@ fn a_tokenizer_must_fit_the_model() {
 
 #[test]
 fn a_run_that_cannot_fit_is_refused_before_it_loads() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("giant");
     place.edit("giant/config.json", |config| {
         config["hidden_size"] = json!(65_536);
@@ -247,12 +247,12 @@ fn a_full_disk_during_a_save_keeps_every_existing_file() {
     // A limit on the file size simulates a full disk: the weights exceed it.
     let limited = "ulimit -f 64; exec \"$0\" \"$@\"";
     for plugins in ["--plugins nf4,lora", ""] {
-        let place = Place::new();
+        let place = RunFolder::new();
         place.model("model");
         let mut shell = Command::new("sh");
         shell.args(["-c", limited, env!("CARGO_BIN_EXE_host")]);
         shell
-            .args(Place::words("model", plugins))
+            .args(RunFolder::words("model", plugins))
             .args(["--out", "out"]);
         let outcome = place.run(&mut shell);
         outcome.refused(plugins, 8, "no room for | .safetensors | make room");
@@ -269,7 +269,7 @@ fn a_full_disk_during_a_save_keeps_every_existing_file() {
 
 #[test]
 fn a_nonempty_output_directory_is_not_changed() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     place
         .train("model", "--plugins lora --out done")
@@ -295,7 +295,7 @@ fn a_nonempty_output_directory_is_not_changed() {
 
 #[test]
 fn an_adapter_of_another_model_is_refused() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     for adapter in ["rank", "name", "nan", "kind", "targets", "empty"] {
         copy_directory("adapter_init", &place.path(adapter));
@@ -346,7 +346,7 @@ fn an_adapter_of_another_model_is_refused() {
 
 #[test]
 fn numbers_out_of_range_are_named_with_their_bounds() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     let seed = "--set run.seed=18446744073709551615 --out out";
     let words = "a whole number from -9223372036854775808 to 9223372036854775807, found 18446744073709551615";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, Vocabulary};
 use serde_json::{Value as Json, json};
 
-use place::{Place, copy_directory};
+use place::{RunFolder, copy_directory};
 
 /// Time limit of a refusal, which takes a few seconds of processor time on an idle machine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -20,8 +20,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LARGEST_KIB: i64 = 400 << 10;
 
 /// A row of one turn and its answer, and a model with the template `source`.
-fn place(source: &str) -> Place {
-    let place = Place::new();
+fn place(source: &str) -> RunFolder {
+    let place = RunFolder::new();
     place.model("model");
     place.write("model/chat_template.jinja", source);
     let turn = |role: &str, content: &str| json!({"role": role, "content": content});
@@ -264,7 +264,7 @@ fn a_separate_process_gives_the_same_tokens_as_this_process() {
         let rows = taken.map(|(messages, _)| json!({"messages": messages}).to_string() + "\n");
         let rows: String = rows.take(60).collect();
         for template in ["template", "tagged"] {
-            let place = Place::new();
+            let place = RunFolder::new();
             copy_directory("tiny", &place.path("model"));
             let tokenizer = format!(
                 "golden/chat/{}.json",
@@ -292,7 +292,7 @@ fn a_separate_process_gives_the_same_tokens_as_this_process() {
 type Tokens = Vec<(i64, bool)>;
 
 /// The rows as this process reads them, without a worker program.
-fn in_place(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
+fn in_place(place: &RunFolder, train_on: TrainOn) -> Vec<Tokens> {
     let options = DataOptions {
         files: vec![place.path("chat.jsonl")],
         train_on,
@@ -317,7 +317,7 @@ fn in_place(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
 }
 
 /// The rows as the program reads them, which renders their template in another process.
-fn apart(place: &Place, train_on: TrainOn) -> Vec<Tokens> {
+fn apart(place: &RunFolder, train_on: TrainOn) -> Vec<Tokens> {
     let mut command = place.command();
     let arguments = "data show --model model --data chat.jsonl --json --rows 1000 --set";
     command

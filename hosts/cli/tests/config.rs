@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use place::Place;
+use place::RunFolder;
 
 /// Runs `host` with `arguments` in `dir`, and with no config variables except `environment`.
 fn host(dir: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -305,7 +305,7 @@ fn invalid_names_and_numbers_are_refused_before_anything_is_written() {
             "above 0, found -1",
         ),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     for (code, arguments, words) in cases {
         let outcome = place.train("model", &format!("{arguments} --out out"));

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use place::{Outcome, Place};
+use place::{Outcome, RunFolder};
 use serde_json::Value;
 
 /// The shipped template without special tokens, after the token that begins a text. A prompt in
@@ -16,7 +16,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' 
      + m['content'] + '<|im_end|>\n' }}{% endfor %}\
      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-fn generate(place: &Place, arguments: &[&str], input: &str) -> Output {
+fn generate(place: &RunFolder, arguments: &[&str], input: &str) -> Output {
     let quickstart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/quickstart/model");
     let mut command: Command = place.command();
     command
@@ -34,14 +34,14 @@ fn generate(place: &Place, arguments: &[&str], input: &str) -> Output {
 }
 
 /// Its standard output without the final newline.
-fn text(place: &Place, arguments: &[&str], input: &str) -> String {
+fn text(place: &RunFolder, arguments: &[&str], input: &str) -> String {
     let output = generate(place, arguments, input);
     Outcome::new(&output).succeeded();
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     text.strip_suffix('\n').expect("a newline").to_owned()
 }
 
-fn answers(place: &Place, arguments: &[&str]) -> Vec<String> {
+fn answers(place: &RunFolder, arguments: &[&str]) -> Vec<String> {
     let lines = text(place, arguments, "");
     let answer = |line: &str| {
         let line: Value = serde_json::from_str(line).expect("JSON");
@@ -52,7 +52,7 @@ fn answers(place: &Place, arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn an_answer_depends_on_prompt_and_seed_alone() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let prompts = ["And God said", "In the beginning", "Blessed are they that"];
     let short = ["--max-tokens", "24"];
     let greedy = |prompt: &str, threads: &str| {
@@ -87,7 +87,7 @@ fn an_answer_depends_on_prompt_and_seed_alone() {
 
 #[test]
 fn an_answer_ends_before_a_stop_text() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let arguments = ["--prompt", "And God said", "--max-tokens", "24"];
     let whole = text(&place, &arguments, "");
     let (before, _) = whole.split_once(',').expect("a comma");
@@ -97,7 +97,7 @@ fn an_answer_ends_before_a_stop_text() {
 
 #[test]
 fn turns_continue_the_templated_conversation() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("template.jinja", TEMPLATE);
     let limits = ["--max-tokens", "10", "--stop", "<|im_end|>"];
     let plain = |prompt: &str| text(&place, &[&limits[..], &["--prompt", prompt]].concat(), "");
@@ -137,7 +137,7 @@ fn turns_continue_the_templated_conversation() {
 
 #[test]
 fn invalid_prompts_are_refused() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("empty.txt", "\n");
     place.write("wrong.jsonl", "\"a\"\n{\"text\": \"b\"}\n");
     fs::create_dir(place.path("unfinished")).expect("created");

@@ -5,7 +5,7 @@ mod place;
 use std::fs;
 use std::process::Command;
 
-use place::{Place, Weights, copy_directory};
+use place::{RunFolder, Weights, copy_directory};
 use serde_json::json;
 
 const UP: &str = "model.layers.0.mlp.up_proj";
@@ -132,7 +132,7 @@ const MERGING: [(&str, i32, &str); 13] = [
 ];
 
 /// A copy of the dense checkpoint called `name`, with a tensor's first number replaced.
-fn dense_with(place: &Place, name: &str, tensor: &str, number: f32) {
+fn dense_with(place: &RunFolder, name: &str, tensor: &str, number: f32) {
     place.packed("dense", name);
     Weights::edit(&place.path(name).join("model.safetensors"), |weights| {
         weights.data(tensor)[..4].copy_from_slice(&number.to_le_bytes());
@@ -140,7 +140,7 @@ fn dense_with(place: &Place, name: &str, tensor: &str, number: f32) {
 }
 
 /// A copy of the dense checkpoint called `short`, which lacks a weight.
-fn short(place: &Place) {
+fn short(place: &RunFolder) {
     place.packed("dense", "short");
     Weights::edit(&place.path("short/model.safetensors"), |weights| {
         weights.rename(&format!("{UP}.weight"), "stray");
@@ -148,7 +148,7 @@ fn short(place: &Place) {
 }
 
 /// Adapters of the dense checkpoint: a whole one, damaged ones and foreign ones.
-fn adapters(place: &Place) {
+fn adapters(place: &RunFolder) {
     type Damage<'a> = &'a dyn Fn(&mut Weights);
     let tensor = format!("base_model.model.{UP}.lora_A.weight");
     let nan = |weights: &mut Weights| {
@@ -173,7 +173,7 @@ fn adapters(place: &Place) {
 
 #[test]
 fn a_refused_quantize_leaves_no_files() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.packed("dense", "dense");
     place.packed("nf4", "packed");
     dense_with(&place, "nan", &format!("{UP}.weight"), f32::NAN);
@@ -195,7 +195,7 @@ fn a_refused_quantize_leaves_no_files() {
 }
 
 /// A limit on the file size, which any user can set, simulates a full disk.
-fn on_a_full_disk(place: &Place, arguments: &str) {
+fn on_a_full_disk(place: &RunFolder, arguments: &str) {
     let script = format!("trap '' XFSZ; ulimit -f 16; exec \"$0\" {arguments}");
     let mut shell = Command::new("sh");
     shell.args(["-c", &script, env!("CARGO_BIN_EXE_host")]);
@@ -205,7 +205,7 @@ fn on_a_full_disk(place: &Place, arguments: &str) {
 
 #[test]
 fn a_refused_merge_leaves_no_files() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.packed("dense", "dense");
     place.packed("nf4", "packed");
     dense_with(&place, "huge", &format!("{UP}.weight"), 1e6);

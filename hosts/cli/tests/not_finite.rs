@@ -6,7 +6,7 @@ mod place;
 use std::path::Path;
 
 use espalier_torture::training;
-use place::{Place, Weights};
+use place::{RunFolder, Weights};
 use training::{Training, names, refused};
 
 /// Updates that overflow in the first step.
@@ -90,7 +90,7 @@ fn the_last_good_checkpoint_stays_on_any_number_of_ranks() {
 
 #[test]
 fn diverging_numbers_stop_the_run_and_are_traced_to_a_step_and_a_tensor() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     let fast = "--plugins nf4,lora --set optim.learning_rate=1e30 --out fast";
     let outcome = place.train("model", fast);

@@ -3,7 +3,7 @@
 
 mod place;
 
-use place::{Place, Weights};
+use place::{RunFolder, Weights};
 use serde_json::{Value as Json, json};
 
 /// The packed weight that the cases damage.
@@ -132,7 +132,7 @@ fn replace(data: &mut [u8], from: &str, to: &str) {
 
 #[test]
 fn every_damaged_tensor_of_a_packed_weight_is_named() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (case, damage, words) in DAMAGES {
         place.packed("nf4", case);
         Weights::edit(&place.path(case).join("model.safetensors"), |weights| {
@@ -184,7 +184,7 @@ fn a_quantization_config_that_no_quantizer_reads_is_refused() {
             "model.safetensors has no tensor | quant_state.bitsandbytes__fp4`",
         ),
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     for (case, config, code, words) in cases {
         place.packed("nf4", case);
         place.edit(&format!("{case}/config.json"), |json| json[key] = config);
@@ -202,7 +202,7 @@ fn a_quantization_config_that_no_quantizer_reads_is_refused() {
 
 #[test]
 fn a_config_that_contradicts_the_checkpoint_is_refused() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.packed("nf4", "model");
     let own = "the checkpoint's own is taken";
     for (more, words) in [

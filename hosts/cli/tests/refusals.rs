@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value as Json, json};
 
 use calls::{header_end, read_end, watched};
-use place::{Outcome, Place, Weights, contents, copy_directory};
+use place::{Outcome, RunFolder, Weights, contents, copy_directory};
 
 /// A command line in a folder with models, adapters and rows -> the exit code and the words of its
 /// refusal. Words are separated by ` | `.
@@ -224,7 +224,7 @@ const OTHERS: [Case; 17] = [
 
 #[test]
 fn refusals_precede_the_first_weight_read_and_leave_the_directory_free() {
-    let place = Place::new();
+    let place = RunFolder::new();
     models(&place);
     for (line, code, words) in TRAINING {
         let line = format!("{TRAIN} --out out {line}");
@@ -248,7 +248,7 @@ fn refusals_precede_the_first_weight_read_and_leave_the_directory_free() {
 
 #[test]
 fn a_run_that_differs_from_its_checkpoint_is_refused_before_a_weight_is_read() {
-    let place = Place::new();
+    let place = RunFolder::new();
     models(&place);
     place
         .host(&line_of("model", "--set run.save_every=1"))
@@ -281,7 +281,7 @@ fn a_run_that_differs_from_its_checkpoint_is_refused_before_a_weight_is_read() {
 
 #[test]
 fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
-    let place = Place::new();
+    let place = RunFolder::new();
     models(&place);
     let mut command = place.command();
     let log = place.path("calls");
@@ -308,7 +308,7 @@ fn a_run_killed_while_it_loads_leaves_its_directory_to_the_next() {
 
 #[test]
 fn options_equal_to_the_saved_adapter_pass_and_the_used_options_are_recorded() {
-    let place = Place::new();
+    let place = RunFolder::new();
     models(&place);
     let same = "--set adapter.lora.rank=8 --set adapter.lora.alpha=16.0 --set adapter.lora.targets=all-linear";
     let line = format!("{TRAIN} --out out --model model --adapter lora {same}");
@@ -333,7 +333,7 @@ fn options_equal_to_the_saved_adapter_pass_and_the_used_options_are_recorded() {
 }
 
 /// `model`, which is whole, others with wrong headers, and adapters that fit no model.
-fn models(place: &Place) {
+fn models(place: &RunFolder) {
     const UP: &str = "model.layers.1.mlp.up_proj.weight";
     type Damage = fn(&mut Weights);
     let cases: [(&str, Damage); 4] = [
@@ -374,7 +374,7 @@ fn line_of(model: &str, more: &str) -> String {
 }
 
 /// Expects a command to be refused with no byte of a weight file read beyond its header.
-fn refused_unread(place: &Place, (line, code, words): (&str, i32, &str)) {
+fn refused_unread(place: &RunFolder, (line, code, words): (&str, i32, &str)) {
     let log = place.path("calls");
     let _ = fs::remove_file(&log);
     let mut command = place.command();

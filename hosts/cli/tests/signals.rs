@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use espalier_samples::{mpi_folder, mpirun};
-use place::{Outcome, Place};
+use place::{Outcome, RunFolder};
 use training::{Training, names, refused, trained};
 
 /// Longest wait for a run's first steps on a busy machine.
@@ -98,13 +98,13 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_resumes_to_the_same_bits() {
 
 #[test]
 fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let endless = "--set run.epochs=100000 --set run.max_steps=100000 --plugins nf4,lora";
         let mut command = place.command();
         command
-            .args(Place::words("model", endless))
+            .args(RunFolder::words("model", endless))
             .args(["--out", signal]);
         let run = under_way(command, &place.path(signal));
         // Meanwhile the directory is locked.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use place::{Outcome, Place, copy_directory};
+use place::{Outcome, RunFolder, copy_directory};
 
 /// Address space of the program, in KiB: an endless read fails before the machine runs out of
 /// memory.
@@ -52,7 +52,7 @@ impl Thing {
 }
 
 /// Runs the host with the arguments `line`, and expects it to end within the limit.
-fn ended(place: &Place, case: &str, line: &str) -> Outcome {
+fn ended(place: &RunFolder, case: &str, line: &str) -> Outcome {
     let mut command = Command::new("sh");
     command.current_dir(place.0.path());
     command.env("XDG_DATA_HOME", place.0.path());
@@ -183,7 +183,7 @@ fn a_pipe_or_a_device_in_place_of_a_file_is_refused_by_kind_and_path() {
                 Some(more) => format!("{TRAIN} {more}"),
                 None => line.to_owned(),
             };
-            let place = Place::new();
+            let place = RunFolder::new();
             place.model("model");
             place.write("text.jsonl", "{\"text\": \"in the beginning\"}\n");
             place.write("chat.jsonl", CHAT);
@@ -209,7 +209,7 @@ fn a_pipe_or_a_device_in_place_of_a_model_or_adapter_file_is_refused() {
             "model/model.safetensors",
             "adapter/adapter_config.json",
         ] {
-            let place = Place::new();
+            let place = RunFolder::new();
             place.model("model");
             copy_directory("adapter_trained_f32", &place.path("adapter"));
             thing.create_at(&place.path(file));
@@ -234,7 +234,7 @@ fn a_pipe_or_a_device_in_an_output_directory_is_refused_when_a_run_resumes() {
         "tensorboard/events.out.tfevents.0000000007.espalier",
         "held_out/step-0.json",
     ];
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     ended(&place, "whole", &line.replace(" --resume", "")).succeeded();
     for thing in [Thing::Pipe, Thing::Zero] {
@@ -281,7 +281,7 @@ fn copy_tree(from: &Path, to: &Path) {
 
 #[test]
 fn a_file_beyond_the_largest_of_its_kind_is_refused_unread() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     place.write("chat.jsonl", CHAT);
     place.write("text.jsonl", "{\"text\": \"in the beginning\"}\n");
@@ -314,7 +314,7 @@ fn a_file_beyond_the_largest_of_its_kind_is_refused_unread() {
 
 #[test]
 fn more_threads_than_a_machine_has_are_refused() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     for more in [
         "--threads 999999999",

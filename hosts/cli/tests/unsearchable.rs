@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use espalier_samples::{Facility, lacks};
-use place::{Outcome, Place, copy_directory};
+use place::{Outcome, RunFolder, copy_directory};
 
 /// Root can search any folder unless it drops that capability.
 const WITHOUT_RIGHTS: [&str; 2] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
@@ -34,7 +34,7 @@ fn commands_that_write_into_an_unsearchable_folder_are_refused() {
     let Some(user) = user() else {
         return;
     };
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("model");
     copy_directory("adapter_trained_f32", &place.path("adapter"));
     fs::create_dir(place.path("locked")).expect("created");

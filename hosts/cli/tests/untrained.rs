@@ -2,15 +2,15 @@
 
 mod place;
 
-use place::Place;
+use place::RunFolder;
 use serde_json::{Value as Json, json};
 
 /// Number of other seeds.
 const SEEDS: u64 = 12;
 
 /// A folder with forty short texts.
-fn texts() -> Place {
-    let place = Place::new();
+fn texts() -> RunFolder {
+    let place = RunFolder::new();
     place.model("m");
     let questions = "../../configs/quickstart/data/held-out-questions.jsonl";
     let questions = std::fs::read_to_string(questions).expect("the quickstart's rows");
@@ -24,7 +24,7 @@ fn texts() -> Place {
 }
 
 /// The verdict of a run and its printed text.
-fn verdict(place: &Place, out: &str, more: &str) -> (String, String) {
+fn verdict(place: &RunFolder, out: &str, more: &str) -> (String, String) {
     let words = format!(
         "train --threads 1 --quiet --plugins lora --model m --data rows.jsonl \
          --set model.compute=f32 --set adapter.lora.rank=2 --set data.max_seq_len=128 \

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use espalier_samples::{faulty, put};
-use place::{Place, Weights, contents};
+use place::{RunFolder, Weights, contents};
 
 /// The fault of an output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ const WRITERS: [(&str, &str, &str); 4] = [
 const EVAL: &str = "eval --threads 1 --data rows.jsonl --model m";
 
 /// A place with a model and the undisturbed result of every command.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> RunFolder {
+    let place = RunFolder::new();
     place.model("m");
     for (name, _, _) in WRITERS {
         let output = command(&place, name, "whole").output().expect("it starts");
@@ -58,7 +58,7 @@ fn place() -> Place {
 }
 
 /// One of the writers, which writes to `OUT-NAME`.
-fn command(place: &Place, name: &str, out: &str) -> Command {
+fn command(place: &RunFolder, name: &str, out: &str) -> Command {
     let (_, line, _) = writer(name);
     let mut command = place.command();
     command.args([name, "--threads", "1", "--model", "m", "--out"]);
@@ -73,7 +73,7 @@ fn writer(name: &str) -> (&'static str, &'static str, &'static str) {
 }
 
 /// Its result: every file by path.
-fn result(place: &Place, name: &str, out: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+fn result(place: &RunFolder, name: &str, out: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let directory = place.path(&format!("{out}-{name}")).join(writer(name).2);
     let files = contents(&directory).into_iter();
     let files = files.map(|(path, bytes)| {
@@ -195,12 +195,12 @@ fn messages_that_are_not_read_are_in_the_log() {
 
 #[test]
 fn the_error_that_ends_a_run_is_in_its_log() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let diverging = "--set optim.learning_rate=1e30 --set run.max_steps=9 --set run.epochs=9";
     let more = format!("--plugins lora --out out {diverging}");
     let mut command = place.command();
-    command.args(Place::words("m", &more));
+    command.args(RunFolder::words("m", &more));
     let output = without_stderr(command, Gone::AtOnce);
     let log = place.read("out/log.txt");
     let last = log.lines().last().unwrap_or_default();
@@ -213,12 +213,12 @@ fn the_error_that_ends_a_run_is_in_its_log() {
 
 #[test]
 fn a_loading_error_is_printed_or_in_the_log() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     Weights::edit(&place.path("m/model.safetensors"), |weights| {
         weights.data("model.norm.weight")[..4].copy_from_slice(&f32::NAN.to_le_bytes());
     });
-    let words = Place::words("m", "--plugins lora --out out");
+    let words = RunFolder::words("m", "--plugins lora --out out");
     let shown = place.command().args(&words).output().expect("it starts");
     assert_eq!(shown.status.code(), Some(4), "{}", text(&shown.stderr));
     assert!(
@@ -350,7 +350,7 @@ fn output_that_is_only_printed_is_reported_if_it_cannot_be_printed() {
 
 #[test]
 fn an_unread_usage_error_has_its_exit_code() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for line in ["", "train --nonsense", "train --out out"] {
         for gone in [Gone::Full, Gone::AtOnce] {
             let mut command = place.command();

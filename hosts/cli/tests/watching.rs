@@ -5,12 +5,12 @@ mod place;
 use std::fs;
 use std::process::{Command, Output};
 
-use place::Place;
+use place::RunFolder;
 use serde_json::Value as Json;
 
 /// A run of the golden model, with its printed output.
-fn train(place: &Place, more: &str) -> Output {
-    let words = Place::words("m", &format!("--plugins lora {more}"));
+fn train(place: &RunFolder, more: &str) -> Output {
+    let words = RunFolder::words("m", &format!("--plugins lora {more}"));
     let output = place.command().args(words).output();
     output.expect("the program starts")
 }
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_run_prints_plain_lines_and_a_summary() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     place.write("held.jsonl", "{\"input_ids\": [7, 8, 9]}\n");
     let output = train(&place, "--out out --set data.eval_files=['held.jsonl']");
@@ -80,7 +80,7 @@ fn a_run_prints_plain_lines_and_a_summary() {
 
 #[test]
 fn a_quiet_run_prints_nothing() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let output = train(&place, "--out out --quiet");
     assert_eq!(text(&output.stderr), "");
@@ -92,7 +92,7 @@ fn a_quiet_run_prints_nothing() {
 
 #[test]
 fn a_failed_run_writes_a_report_and_a_refused_one_changes_none() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let diverging = "--set optim.learning_rate=1e30 --set run.max_steps=9 --set run.epochs=9";
     let failed = train(&place, &format!("--out out {diverging}"));
@@ -116,7 +116,7 @@ fn a_failed_run_writes_a_report_and_a_refused_one_changes_none() {
 
 #[test]
 fn a_resumed_run_has_no_duplicate_steps() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let more = "--out out --set run.epochs=4 --set run.max_steps=4 --set run.save_every=2";
     assert!(train(&place, more).status.success());
@@ -129,7 +129,7 @@ fn a_resumed_run_has_no_duplicate_steps() {
 
 #[test]
 fn a_resumed_run_appends_to_the_log() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let saved = "--plugins lora --out out --set run.save_every=1 --set run.keep_last=2";
     let steps = |more: &str| format!("{saved} {more}");
@@ -149,7 +149,7 @@ fn a_resumed_run_appends_to_the_log() {
 
 #[test]
 fn a_log_that_is_not_a_file_is_reported_and_skipped() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     fs::create_dir(place.path("out")).expect("created");
     let made = Command::new("mkfifo")
@@ -158,7 +158,7 @@ fn a_log_that_is_not_a_file_is_reported_and_skipped() {
     assert!(made.expect("a tool of every system").success());
     let mut command = place.command();
     let output = command
-        .args(Place::words("m", "--plugins lora --out out"))
+        .args(RunFolder::words("m", "--plugins lora --out out"))
         .output();
     let output = output.expect("it starts");
     let printed = text(&output.stderr);
@@ -171,7 +171,7 @@ fn a_log_that_is_not_a_file_is_reported_and_skipped() {
 
 #[test]
 fn a_plan_shows_the_largest_categories_and_the_total() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.model("m");
     let mut plan = place.command();
     plan.args("plan --model m --plugins lora --data rows.jsonl".split(' '));
@@ -191,7 +191,7 @@ fn a_plan_shows_the_largest_categories_and_the_total() {
 }
 
 /// Occurrences of a step's loss in all event files.
-fn events(place: &Place) -> usize {
+fn events(place: &RunFolder) -> usize {
     let names = place.names("out/tensorboard");
     let count = |name: &str| {
         let bytes = fs::read(place.path("out/tensorboard").join(name)).expect("events");

@@ -5,12 +5,12 @@ mod place;
 
 use std::process::Output;
 
-use place::Place;
+use place::RunFolder;
 use serde_json::{Value as Json, json};
 
 /// Rows of 64 tokens, and a model of random weights large enough to measure beside the program.
-fn prepared() -> Place {
-    let place = Place::new();
+fn prepared() -> RunFolder {
+    let place = RunFolder::new();
     let config = json!({
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -43,7 +43,7 @@ fn prepared() -> Place {
     place
 }
 
-fn run(place: &Place, words: &str) -> Output {
+fn run(place: &RunFolder, words: &str) -> Output {
     let output = place.command().args(words.split_whitespace()).output();
     let output = output.expect("the program starts");
     let shown = String::from_utf8_lossy(&output.stderr);
@@ -70,7 +70,7 @@ fn bytes_after(text: &str, begin: &str) -> f64 {
     unit * number.parse::<f64>().expect("a number")
 }
 
-fn read(place: &Place, name: &str) -> Json {
+fn read(place: &RunFolder, name: &str) -> Json {
     serde_json::from_str(&place.read(name)).expect("JSON")
 }
 

@@ -31,18 +31,18 @@ struct Sequence {
     /// For each of its parts: kernel, operands, and whether it takes the op's scalars.
     parts: Vec<Part>,
     /// Values and params that are operands of the whole, in the order of a launch.
-    whole: Vec<Place>,
+    whole: Vec<OperandId>,
 }
 
 struct Part {
     prepared: Prepared,
-    operands: Vec<Place>,
+    operands: Vec<OperandId>,
     takes_scalars: bool,
 }
 
 /// What an operand is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum OperandId {
     Value(usize),
     Param(usize),
     Gradient(usize),
@@ -125,7 +125,7 @@ impl Decomposing {
                 let given = sequence.whole.iter().position(|whole| whole == place);
                 ranges.push(match (given, *place) {
                     (Some(index), _) => launch.ranges[index],
-                    (None, Place::Value(id)) => match own.get(&id) {
+                    (None, OperandId::Value(id)) => match own.get(&id) {
                         Some(range) => *range,
                         None => {
                             let bytes = bytes(&sequence.values[id], launch);
@@ -165,7 +165,7 @@ struct WholeCall {
     dtypes: Dtypes,
     /// Params of the unit: those that are read, and those whose gradients are outputs.
     params: Vec<ParamOperand>,
-    places: Vec<Place>,
+    places: Vec<OperandId>,
 }
 
 impl WholeCall {
@@ -242,12 +242,12 @@ fn value(graph: &mut Graph, operand: &Operand) -> usize {
 }
 
 /// Operands in the order of a launch: inputs, params, outputs.
-fn places(inputs: &[usize], params: &[usize], outputs: &[Target]) -> Vec<Place> {
-    let inputs = inputs.iter().map(|&id| Place::Value(id));
-    let params = params.iter().map(|&id| Place::Param(id));
+fn places(inputs: &[usize], params: &[usize], outputs: &[Target]) -> Vec<OperandId> {
+    let inputs = inputs.iter().map(|&id| OperandId::Value(id));
+    let params = params.iter().map(|&id| OperandId::Param(id));
     let outputs = outputs.iter().map(|target| match *target {
-        Target::Value(id) => Place::Value(id),
-        Target::Gradient(id) => Place::Gradient(id),
+        Target::Value(id) => OperandId::Value(id),
+        Target::Gradient(id) => OperandId::Gradient(id),
     });
     inputs.chain(params).chain(outputs).collect()
 }

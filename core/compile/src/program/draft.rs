@@ -5,7 +5,7 @@ use espalier_interface::graph::{Attributes, Dim, ValueId};
 use espalier_interface::model::UnitKind;
 use espalier_interface::{DType, PluginError, Result};
 
-use super::place::Extent;
+use super::value_location::Extent;
 use crate::grad::{self, Backward, Target};
 use crate::params::Dtypes;
 use crate::recompute::Retention;

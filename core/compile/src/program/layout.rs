@@ -13,7 +13,7 @@ use espalier_interface::model::UnitKind;
 use self::hidden_slots::HiddenSlots;
 use super::draft::Draft;
 use super::memory::{ArenaLayout, SavedBlock};
-use super::place::{Extent, Place};
+use super::value_location::{Extent, ValueLocation};
 use super::{Limits, Program};
 use crate::arena::aligned;
 use crate::grad;
@@ -27,9 +27,9 @@ pub(super) struct Layout<'a> {
     limits: Limits,
     arena: ArenaLayout,
     /// For each unit, the values that outlast a pass: caches and saved values.
-    kept: Vec<HashMap<ValueId, Place>>,
+    kept: Vec<HashMap<ValueId, ValueLocation>>,
     /// For each unit, the place of its output `hidden`.
-    outputs: Vec<Option<Place>>,
+    outputs: Vec<Option<ValueLocation>>,
     blocks: Vec<SavedBlock>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Layout<'a> {
         for (index, draft) in self.drafts.iter().enumerate() {
             for &value in &draft.caches {
                 let extent = draft.extent(value, self.dtypes)?;
-                let place = Place::in_arena(self.arena.cache, extent);
+                let place = ValueLocation::in_arena(self.arena.cache, extent);
                 self.arena.cache += self.most_bytes(extent);
                 self.kept[index].insert(value, place);
             }
@@ -103,7 +103,7 @@ impl<'a> Layout<'a> {
                     // The next unit reads it, too.
                     let offset = self.arena.cache + self.arena.saved;
                     self.arena.saved += self.most_bytes(extent);
-                    Place::in_arena(offset, extent)
+                    ValueLocation::in_arena(offset, extent)
                 } else {
                     self.blocks[index].put(index, extent, self.limits)
                 };
@@ -144,7 +144,7 @@ impl<'a> Layout<'a> {
         for (index, draft) in self.drafts.iter().enumerate().take(before_last) {
             if self.outputs[index].is_none() {
                 let extent = draft.extent(draft.hidden()?, self.dtypes)?;
-                self.outputs[index] = Some(Place::in_arena(slots.hidden(index), extent));
+                self.outputs[index] = Some(ValueLocation::in_arena(slots.hidden(index), extent));
             }
         }
         self.arena.passing = slots.bytes();
@@ -160,12 +160,12 @@ impl<'a> Layout<'a> {
     }
 
     /// A place at the end of `passing` with `bytes` per token, which the head uses by chunk.
-    fn place_per_token(&mut self, bytes: u64) -> Place {
+    fn place_per_token(&mut self, bytes: u64) -> ValueLocation {
         let offset = self.arena.passing_begin() + self.arena.passing;
         self.arena.passing += aligned(bytes * self.limits.max_tokens);
-        Place {
+        ValueLocation {
             by_chunk: true,
-            ..Place::in_arena(offset, Extent::PerToken(bytes))
+            ..ValueLocation::in_arena(offset, Extent::PerToken(bytes))
         }
     }
 

@@ -2,7 +2,7 @@
 //! unit.
 
 use super::Limits;
-use super::place::{Extent, Place, Region};
+use super::value_location::{Extent, Region, ValueLocation};
 use crate::arena::aligned;
 
 /// The parts of the arena in their order, in bytes.
@@ -20,9 +20,9 @@ pub struct ArenaLayout {
     /// Working memory that a chunk of the head needs beyond `work`.
     pub logits: u64,
     /// Place of each token's loss; none where the program generates.
-    pub loss: Option<Place>,
+    pub loss: Option<ValueLocation>,
     /// Place of each token's flag whether its label was the likeliest; none where `loss` is none.
-    pub correct: Option<Place>,
+    pub correct: Option<ValueLocation>,
 }
 
 impl ArenaLayout {
@@ -53,11 +53,11 @@ pub struct SavedBlock {
 
 impl SavedBlock {
     /// Appends a value to the block of the unit with index `unit`.
-    pub(super) fn put(&mut self, unit: usize, extent: Extent, limits: Limits) -> Place {
+    pub(super) fn put(&mut self, unit: usize, extent: Extent, limits: Limits) -> ValueLocation {
         let offset = self.bytes;
         self.values.push((offset, extent));
         self.bytes += aligned(extent.bytes(limits.max_tokens, limits.max_sequences));
-        Place {
+        ValueLocation {
             region: Region::Saved(unit),
             offset,
             extent,

@@ -1,13 +1,13 @@
 //! What is wrong with one row of a file, and where that row begins.
 
-use super::{DataError, Place};
+use super::{DataError, RowLocation};
 
 /// A row that cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct RowError {
     /// The row; the bad line of it where its JSON is at fault.
-    pub place: Place,
+    pub place: RowLocation,
     /// What is wrong with it.
     pub fault: RowFault,
 }
@@ -187,7 +187,7 @@ pub enum RowFault {
 
 impl RowFault {
     /// The error of the row at `place`.
-    pub(crate) fn at(self, place: Place) -> DataError {
+    pub(crate) fn at(self, place: RowLocation) -> DataError {
         RowError { place, fault: self }.into()
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::{Labelled, RowRules};
-use crate::error::{DataError, Place, RowFault};
+use crate::error::{DataError, RowFault, RowLocation};
 use crate::fields::renamed;
 use crate::row::{UNTRAINED, required, wrong_field, wrong_type};
 
@@ -17,7 +17,7 @@ impl RowRules<'_> {
     pub(super) fn input_ids(
         &self,
         row: &Map<String, Value>,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Labelled, DataError> {
         let name = |field| renamed(&self.options.fields, field);
         let ids = name("input_ids");
@@ -62,7 +62,7 @@ impl RowRules<'_> {
         value: &Value,
         field: &str,
         kind: Ids,
-        place: &Place,
+        place: &RowLocation,
     ) -> Result<Vec<i32>, DataError> {
         let Value::Array(entries) = value else {
             return Err(wrong_field(place, field, "an array of integers", value));
@@ -101,7 +101,7 @@ impl RowRules<'_> {
     }
 
     /// Refuses ids that the model's embedding has no row for; a tokenizer can produce them.
-    pub(super) fn check_ids(&self, tokens: &[i32], place: &Place) -> Result<(), DataError> {
+    pub(super) fn check_ids(&self, tokens: &[i32], place: &RowLocation) -> Result<(), DataError> {
         let known = 0..self.vocab_size as i64;
         match tokens.iter().position(|&id| !known.contains(&id.into())) {
             Some(index) => Err(RowFault::TokenId {

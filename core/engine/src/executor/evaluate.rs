@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use espalier_compile::program::Place;
+use espalier_compile::program::ValueLocation;
 use espalier_data::MicroBatch;
 use espalier_interface::{DType, PluginError};
 
@@ -113,7 +113,7 @@ impl Executor {
         Ok(self.logits_place()?.extent.bytes(1, 0))
     }
 
-    fn logits_place(&self) -> Result<Place> {
+    fn logits_place(&self) -> Result<ValueLocation> {
         let head = self.program.units.last().expect("a model has a head");
         let missing = || PluginError::invalid("the model's head names no output `logits`");
         head.logits.ok_or_else(|| model_failure(missing()))

@@ -1,6 +1,6 @@
 //! Tokens and the cache of earlier ones -> the logits of the wanted tokens.
 
-use espalier_compile::program::{Extent, Place, Program};
+use espalier_compile::program::{Extent, Program, ValueLocation};
 use espalier_data::MicroBatch;
 use espalier_interface::{PluginError, Stream};
 use espalier_plan::plan::Generation;
@@ -75,7 +75,7 @@ impl Executor {
     }
 
     /// Moves the rows `wanted` of a value to its first rows.
-    fn gather_rows(&self, place: Place, wanted: &[u64]) -> Result<()> {
+    fn gather_rows(&self, place: ValueLocation, wanted: &[u64]) -> Result<()> {
         let Extent::PerToken(bytes) = place.extent else {
             return Err(missing("hidden"));
         };

@@ -17,7 +17,7 @@ pub struct Lost {
     /// The optimizer step that it was in, counted from 1; 0 before the first.
     pub step: u64,
     /// Where it was among the calls that ranks make together.
-    pub place: Place,
+    pub place: CallPosition,
     /// A rank that waits for it, and in what call.
     pub waiting: Option<(u32, String)>,
     /// How it was detected.
@@ -26,7 +26,7 @@ pub struct Lost {
 
 /// Where a rank is among the calls that ranks make together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum CallPosition {
     /// It has made none yet.
     #[default]
     Start,
@@ -77,7 +77,7 @@ impl Lost {
             ranks: 1,
             process: None,
             step: 0,
-            place: Place::Start,
+            place: CallPosition::Start,
             waiting: None,
             cause,
         }
@@ -124,9 +124,9 @@ impl fmt::Display for Lost {
             step => write!(f, ", step {step}")?,
         }
         match &self.place {
-            Place::Start => {}
-            Place::In(call) => write!(f, ", in {call}")?,
-            Place::After(call) => write!(f, ", after {call}")?,
+            CallPosition::Start => {}
+            CallPosition::In(call) => write!(f, ", in {call}")?,
+            CallPosition::After(call) => write!(f, ", after {call}")?,
         }
         write!(f, ": {}", self.cause)?;
         match &self.waiting {
@@ -166,7 +166,7 @@ mod tests {
             ranks: 2,
             process: Some((1, "node-b".into())),
             step: 7,
-            place: Place::In("call 41 of shards, all_gather `unit 3`".into()),
+            place: CallPosition::In("call 41 of shards, all_gather `unit 3`".into()),
             waiting: Some((0, "call 42 of shards, all_gather `unit 4`".into())),
             ..Lost::of(2, LostBy::Silent(8))
         };

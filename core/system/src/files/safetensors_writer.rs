@@ -57,12 +57,12 @@ impl TensorSpec {
 pub struct TensorSink<'a> {
     file: &'a mut PartialFile,
     spec: &'a TensorSpec,
-    place: &'a mut Place,
+    place: &'a mut TensorExtent,
 }
 
 /// The bytes of a tensor in its file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TensorExtent {
     offset: u64,
     expected_bytes: u64,
     found_bytes: u64,
@@ -129,7 +129,7 @@ impl TensorSink<'_> {
     }
 }
 
-fn announced(file: &PartialFile, spec: &TensorSpec, place: Place) -> FileError {
+fn announced(file: &PartialFile, spec: &TensorSpec, place: TensorExtent) -> FileError {
     FileError::Announced {
         path: file.target().to_owned(),
         tensor: spec.name.clone(),
@@ -143,7 +143,7 @@ fn announced(file: &PartialFile, spec: &TensorSpec, place: Place) -> FileError {
 pub(super) struct SafetensorsFile<'a> {
     file: PartialFile,
     specs: &'a [TensorSpec],
-    places: Vec<Place>,
+    places: Vec<TensorExtent>,
     /// Indices of the tensors by their place in the file.
     order: Vec<usize>,
 }
@@ -164,7 +164,7 @@ impl<'a> SafetensorsFile<'a> {
         let mut file = PartialFile::create(path, start + layout.data_bytes)?;
         file.write(&(layout.header.len() as u64).to_le_bytes())?;
         file.write(&layout.header)?;
-        let nowhere = Place {
+        let nowhere = TensorExtent {
             offset: 0,
             expected_bytes: 0,
             found_bytes: 0,
@@ -172,7 +172,7 @@ impl<'a> SafetensorsFile<'a> {
         let mut places = vec![nowhere; specs.len()];
         let mut offset = start;
         for &(index, expected_bytes) in &layout.order {
-            places[index] = Place {
+            places[index] = TensorExtent {
                 offset,
                 expected_bytes,
                 found_bytes: 0,

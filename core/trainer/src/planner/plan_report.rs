@@ -7,7 +7,7 @@ use espalier_config::Config;
 use espalier_engine::measure;
 use espalier_plan::param_groups::ParamGroup;
 use espalier_plan::plan::{Arithmetic, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work};
-use espalier_registry::Places;
+use espalier_registry::ComponentSources;
 use espalier_system::world::World;
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub struct PlanReport {
     /// Components, one per role.
     pub plugins: Vec<String>,
     /// Their sources.
-    pub plugin_places: Places,
+    pub plugin_places: ComponentSources,
     /// All parameters.
     pub num_params: u64,
     /// Trained parameters.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use espalier_engine::measure;
 use espalier_plan::plan::Source;
-use espalier_registry::Place;
+use espalier_registry::ComponentSource;
 use espalier_system::number::duration;
 
 use super::PlanReport;
@@ -85,7 +85,8 @@ impl PlanReport {
     /// The sources of the plugins.
     fn places(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places = &self.plugin_places;
-        let is_linked = |place: &&Place| place.from == "linked" && place.also_found.is_empty();
+        let is_linked =
+            |place: &&ComponentSource| place.from == "linked" && place.also_found.is_empty();
         let linked: Vec<&str> = places
             .used
             .iter()

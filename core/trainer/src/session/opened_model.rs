@@ -13,7 +13,7 @@ use espalier_interface::{Device, DeviceInfo, ErrorCode};
 use espalier_plan::plan::{self, Demand, Purpose};
 use espalier_plan::resident;
 use espalier_registry::select::{self, Collectives, Components};
-use espalier_registry::{Places, Registry, SearchPath, answer, sections};
+use espalier_registry::{ComponentSources, Registry, SearchPath, answer, sections};
 use espalier_system::failure::UsageError;
 use espalier_system::files::{ModelDirectory, WeightsError};
 use espalier_system::memory::Meter;
@@ -35,7 +35,7 @@ pub struct OpenedModel<'a> {
     pub config: &'a Config,
     pub directory: ModelDirectory,
     pub components: Components,
-    pub(super) places: Places,
+    pub(super) places: ComponentSources,
     pub model: Model,
     /// The device of each rank of this process.
     pub(super) devices: Vec<(Arc<dyn Device>, DeviceInfo)>,

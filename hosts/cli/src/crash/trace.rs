@@ -48,12 +48,12 @@ static FRAMES: Frames = Frames {
 };
 
 /// The text of [`text`].
-struct Place(UnsafeCell<[u8; BYTES]>);
+struct TextBuffer(UnsafeCell<[u8; BYTES]>);
 
 // SAFETY: only the thread that reports the crash touches it.
-unsafe impl Sync for Place {}
+unsafe impl Sync for TextBuffer {}
 
-static PLACE: Place = Place(UnsafeCell::new([0; BYTES]));
+static TEXT: TextBuffer = TextBuffer(UnsafeCell::new([0; BYTES]));
 
 /// Prepares a walk within a handler: no symbol lookup and no lock. C libraries before glibc 2.35
 /// lock to find a frame's description, so that nothing is walked there.
@@ -82,7 +82,7 @@ pub fn take() {
 pub fn text() -> &'static [u8] {
     // SAFETY: this thread alone uses it; an earlier call of it, which a fault ended, does not
     // resume.
-    let bytes = unsafe { &mut *PLACE.0.get() };
+    let bytes = unsafe { &mut *TEXT.0.get() };
     let mut text = Text { bytes, count: 0 };
     let count = FRAMES.count.load(Ordering::Relaxed);
     let mut before = None;

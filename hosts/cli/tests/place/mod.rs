@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value as Json, json};
 
 /// A folder with two rows; models are copied into it by name.
-pub struct Place(pub tempfile::TempDir, tempfile::TempDir);
+pub struct RunFolder(pub tempfile::TempDir, tempfile::TempDir);
 
 /// How the program ended.
 pub struct Outcome {
@@ -20,11 +20,11 @@ pub struct Outcome {
 /// The bytes of a safetensors file.
 pub struct Weights(pub Vec<u8>);
 
-impl Place {
+impl RunFolder {
     pub fn new() -> Self {
         let folder = || tempfile::tempdir().expect("a folder");
         // The probe record of libraries belongs to no run.
-        let place = Place(folder(), folder());
+        let place = RunFolder(folder(), folder());
         let row = |start: u32| json!({"input_ids": (start..start + 12).collect::<Vec<_>>()});
         place.write("rows.jsonl", &format!("{}\n{}\n", row(5), row(40)));
         place
@@ -100,7 +100,7 @@ impl Place {
     }
 
     pub fn train(&self, model: &str, more: &str) -> Outcome {
-        self.run(self.command().args(Place::words(model, more)))
+        self.run(self.command().args(RunFolder::words(model, more)))
     }
 }
 

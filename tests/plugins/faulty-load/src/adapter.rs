@@ -4,13 +4,13 @@ use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::{Adapter, Component, Instance, Options, PluginError, Result, Role};
 use serde_json::Value as Json;
 
-use crate::fault::{self, Place};
+use crate::fault::{self, FaultPoint};
 
 struct Idle;
 
 impl Adapter for Idle {
     fn adapt(&self, _: &[Site]) -> Result<Adaptation> {
-        fault::at(Place::ADAPT);
+        fault::at(FaultPoint::ADAPT);
         Err(PluginError::invalid("it joins nothing"))
     }
 

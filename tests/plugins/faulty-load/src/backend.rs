@@ -9,7 +9,7 @@ use espalier_interface::{
     Stream, Streams,
 };
 
-use crate::fault::{self, Place};
+use crate::fault::{self, FaultPoint};
 
 struct Numb;
 
@@ -107,7 +107,7 @@ impl Kernels for NumbDevice {
     }
 
     fn launch(&self, _: &Launch<'_>) -> Result<()> {
-        fault::at(Place::LAUNCH);
+        fault::at(FaultPoint::LAUNCH);
         Ok(())
     }
 }

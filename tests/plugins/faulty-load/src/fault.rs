@@ -17,20 +17,20 @@ const CALL: &str = "FAULT_CALL";
 
 /// Possible places of a fault.
 #[derive(Clone, Copy)]
-pub struct Place(&'static str);
+pub struct FaultPoint(&'static str);
 
-impl Place {
-    pub const OPEN: Place = Place("open");
-    pub const ROOT: Place = Place("root");
-    pub const CREATE: Place = Place("create");
-    pub const ENCODE: Place = Place("encode");
-    pub const DECODE: Place = Place("decode");
-    pub const ADAPT: Place = Place("adapt");
-    pub const LAUNCH: Place = Place("launch");
+impl FaultPoint {
+    pub const OPEN: FaultPoint = FaultPoint("open");
+    pub const ROOT: FaultPoint = FaultPoint("root");
+    pub const CREATE: FaultPoint = FaultPoint("create");
+    pub const ENCODE: FaultPoint = FaultPoint("encode");
+    pub const DECODE: FaultPoint = FaultPoint("decode");
+    pub const ADAPT: FaultPoint = FaultPoint("adapt");
+    pub const LAUNCH: FaultPoint = FaultPoint("launch");
 }
 
 /// Executes the chosen fault at `place`, in the chosen call.
-pub fn at(place: Place) {
+pub fn at(place: FaultPoint) {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     static WANTED: OnceLock<u64> = OnceLock::new();
     let text: Vec<u8> = CHOSEN[16..].iter().map(|byte| *black_box(byte)).collect();

@@ -9,7 +9,7 @@ mod quantizer;
 use espalier_interface::Declaration;
 use espalier_interface::abi::{PluginRoot, descriptor};
 
-use fault::Place;
+use fault::FaultPoint;
 
 const DECLARATION: Declaration = Declaration {
     name: "faulty",
@@ -27,12 +27,12 @@ static ROOT: PluginRoot = PluginRoot::new(&DECLARED, &DESCRIPTOR);
 /// The expansion of `declare_plugin!`, with a fault.
 #[unsafe(no_mangle)]
 extern "C" fn espalier_root_faulty() -> *const PluginRoot {
-    fault::at(Place::ROOT);
+    fault::at(FaultPoint::ROOT);
     &ROOT
 }
 
 extern "C" fn opened() {
-    fault::at(Place::OPEN);
+    fault::at(FaultPoint::OPEN);
 }
 
 #[used]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use espalier_interface::format::{Decoding, Format, SegmentSpec};
 use espalier_interface::{Component, DType, Instance, Quantizer, Result, Role};
 
-use crate::fault::{self, Place};
+use crate::fault::{self, FaultPoint};
 
 struct Kept;
 
@@ -27,7 +27,7 @@ impl Quantizer for Kept {
         segments: &mut [&mut [u8]],
         _: &mut [u8],
     ) -> Result<()> {
-        fault::at(Place::ENCODE);
+        fault::at(FaultPoint::ENCODE);
         let (values, _) = segments[0].as_chunks_mut::<4>();
         for (value, x) in values.iter_mut().zip(weight) {
             *value = x.to_le_bytes();
@@ -43,7 +43,7 @@ impl Quantizer for Kept {
         cols: Range<u64>,
         out: &mut [f32],
     ) -> Result<()> {
-        fault::at(Place::DECODE);
+        fault::at(FaultPoint::DECODE);
         let (values, _) = segments[0].as_chunks::<4>();
         let places = rows.flat_map(|row| cols.clone().map(move |col| row * shape[1] + col));
         for (out, place) in out.iter_mut().zip(places) {
@@ -60,7 +60,7 @@ pub const COMPONENT: Component = Component {
     options: &[],
     capabilities: &[],
     create: |_, _| {
-        fault::at(Place::CREATE);
+        fault::at(FaultPoint::CREATE);
         Ok(Instance::Quantizer(Box::new(Kept)))
     },
 };

@@ -12,7 +12,7 @@ use espalier_interface::{
 
 use crate::counts::{self, At};
 use crate::follower::Follower;
-use crate::memory::{Buffers, Place};
+use crate::memory::{Buffers, BufferHome};
 use crate::native::{Handles, TakesTasks};
 use crate::order::Scheduler;
 use crate::pages::Pages;
@@ -114,7 +114,7 @@ impl LateDevice {
         })
     }
 
-    fn alloc_closed(&self, bytes: u64, kind: MemoryKind) -> Result<(Buffer, Place)> {
+    fn alloc_closed(&self, bytes: u64, kind: MemoryKind) -> Result<(Buffer, BufferHome)> {
         let buffer = self.cpu.alloc(bytes, kind)?;
         let whole = BufferRange {
             buffer,
@@ -126,7 +126,7 @@ impl LateDevice {
         // SAFETY: a buffer of the cpu is a mapping of its own, with a tail. It is freed after it
         // has left the table of buffers, with its pages.
         match unsafe { Pages::closed(start, bytes) } {
-            Ok(pages) => Ok((buffer, Place::Device(pages))),
+            Ok(pages) => Ok((buffer, BufferHome::Device(pages))),
             Err(error) => {
                 self.cpu.free(buffer)?;
                 Err(error)
@@ -160,7 +160,7 @@ impl Drop for LateDevice {
 impl Memory for LateDevice {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
         let (buffer, place) = match kind {
-            MemoryKind::PINNED => (self.cpu.alloc(bytes, kind)?, Place::Pinned),
+            MemoryKind::PINNED => (self.cpu.alloc(bytes, kind)?, BufferHome::Pinned),
             MemoryKind::DEVICE | MemoryKind::MAPPED => self.alloc_closed(bytes, kind)?,
             MemoryKind(other) => {
                 let message = format!("backend `late` has no memory of kind {other}");
@@ -221,7 +221,7 @@ impl Memory for LateDevice {
     fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
         let state = self.lock();
         let place = state.buffers.place(range).ok()?;
-        matches!(place, Place::Pinned)
+        matches!(place, BufferHome::Pinned)
             .then(|| self.cpu.host_address(range))
             .flatten()
     }
@@ -229,7 +229,7 @@ impl Memory for LateDevice {
     fn import(&self, memory: HostMemory) -> Result<Buffer> {
         let buffer = self.cpu.import(memory)?;
         let mut state = self.lock();
-        state.buffers.add(buffer, memory.bytes(), Place::Lent);
+        state.buffers.add(buffer, memory.bytes(), BufferHome::Lent);
         Ok(buffer)
     }
 
@@ -344,7 +344,7 @@ impl Kernels for LateDevice {
         let task = Task::launch(launch, known);
         for range in task.ranges() {
             let place = state.buffers.place(range)?;
-            let of_host = !matches!(place, Place::Device(_));
+            let of_host = !matches!(place, BufferHome::Device(_));
             if of_host && self.host_operands == HostOperands::Refuse {
                 return Err(PluginError::invalid(format!(
                     "kernel {} works on buffer {}, which is the host's memory: expected memory of \

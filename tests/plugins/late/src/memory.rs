@@ -8,7 +8,7 @@ use espalier_interface::{Buffer, BufferRange, PluginError, Result};
 use crate::pages::Pages;
 
 /// Where a buffer lies.
-pub enum Place {
+pub enum BufferHome {
     /// In the device's memory, which the host cannot touch.
     Device(Pages),
     /// In pinned host memory.
@@ -19,7 +19,7 @@ pub enum Place {
 
 /// A buffer.
 struct Held {
-    place: Place,
+    place: BufferHome,
     bytes: u64,
     /// Queued tasks that use it.
     users: u64,
@@ -56,7 +56,7 @@ impl Drop for Opened<'_> {
 
 impl Buffers {
     /// Adds a buffer that the `cpu` device has made.
-    pub fn add(&mut self, buffer: Buffer, bytes: u64, place: Place) {
+    pub fn add(&mut self, buffer: Buffer, bytes: u64, place: BufferHome) {
         let held = Held {
             place,
             bytes,
@@ -75,7 +75,7 @@ impl Buffers {
     ///
     /// # Errors
     /// `INVALID` for a buffer that does not exist or ends before the range.
-    pub fn place(&self, range: BufferRange) -> Result<&Place> {
+    pub fn place(&self, range: BufferRange) -> Result<&BufferHome> {
         let held = self.held.get(&range.buffer).filter(|held| !held.freed);
         let held = held.ok_or_else(|| missing(range.buffer))?;
         let end = range.offset.checked_add(range.bytes);
@@ -90,7 +90,7 @@ impl Buffers {
 
     /// The address of a range of device memory.
     pub fn address(&self, range: BufferRange) -> Option<NonNull<u8>> {
-        let Place::Device(pages) = self.place(range).ok()? else {
+        let BufferHome::Device(pages) = self.place(range).ok()? else {
             return None;
         };
         NonNull::new(pages.start().as_ptr().wrapping_add(range.offset as usize))
@@ -102,7 +102,7 @@ impl Buffers {
     /// `INVALID` where no buffer has all of it.
     pub fn range_at(&self, address: usize, bytes: u64) -> Result<BufferRange> {
         let found = self.held.iter().find_map(|(&buffer, held)| {
-            let Place::Device(pages) = &held.place else {
+            let BufferHome::Device(pages) = &held.place else {
                 return None;
             };
             let offset = address.checked_sub(pages.start().as_ptr().addr())? as u64;
@@ -147,7 +147,7 @@ impl Buffers {
     pub fn open(&self, buffers: &[Buffer]) -> Result<Opened<'_>> {
         let mut opened = Opened(Vec::new());
         for buffer in buffers {
-            if let Some(Place::Device(pages)) = self.held.get(buffer).map(|held| &held.place) {
+            if let Some(BufferHome::Device(pages)) = self.held.get(buffer).map(|held| &held.place) {
                 opened.0.push(pages);
                 pages.open()?;
             }
@@ -158,7 +158,7 @@ impl Buffers {
     /// Whether the host has taken back memory that one of these buffers was.
     pub fn taken_back(&self, buffers: &[Buffer]) -> bool {
         let mut held = buffers.iter().filter_map(|buffer| self.held.get(buffer));
-        held.any(|held| held.freed && matches!(held.place, Place::Lent))
+        held.any(|held| held.freed && matches!(held.place, BufferHome::Lent))
     }
 
     /// Frees a buffer. One that queued tasks use is overwritten with poison, so that they do not
@@ -174,7 +174,7 @@ impl Buffers {
             return Ok(Freed::Unused);
         }
         held.freed = true;
-        if let Place::Device(pages) = &held.place {
+        if let BufferHome::Device(pages) = &held.place {
             pages.open()?;
             pages.poison();
             pages.close()?;

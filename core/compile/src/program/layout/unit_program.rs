@@ -12,7 +12,7 @@ use super::hidden_slots::HiddenSlots;
 use super::unit_steps::UnitSteps;
 use crate::grad;
 use crate::program::draft::Draft;
-use crate::program::place::{Extent, Place};
+use crate::program::value_location::{Extent, ValueLocation};
 use crate::program::{Limits, UnitProgram};
 
 /// Bytes that the logits of a chunk fill, about. A function of the shape alone, so that no result
@@ -78,7 +78,11 @@ impl Layout<'_> {
     }
 
     /// The places of all values of a unit outside its working memory.
-    fn fixed_places(&self, index: usize, slots: &HiddenSlots) -> Result<HashMap<ValueId, Place>> {
+    fn fixed_places(
+        &self,
+        index: usize,
+        slots: &HiddenSlots,
+    ) -> Result<HashMap<ValueId, ValueLocation>> {
         let draft = &self.drafts[index];
         let graph = &draft.unit.graph;
         let by_chunk = draft.kind == UnitKind::Head;
@@ -87,17 +91,17 @@ impl Layout<'_> {
             if let Some(hidden) = grad::hidden_input(graph) {
                 let place =
                     self.outputs[index - 1].expect("units before the head hand over hidden states");
-                fixed.insert(hidden, Place { by_chunk, ..place });
+                fixed.insert(hidden, ValueLocation { by_chunk, ..place });
             }
             if let Some(gradient) = draft.backward.input {
                 let extent = draft.extent(gradient, self.dtypes)?;
-                let place = Place::in_arena(slots.gradient(index - 1), extent);
-                fixed.insert(gradient, Place { by_chunk, ..place });
+                let place = ValueLocation::in_arena(slots.gradient(index - 1), extent);
+                fixed.insert(gradient, ValueLocation { by_chunk, ..place });
             }
         }
         if let Some(seed) = draft.backward.seed {
             let extent = draft.extent(seed, self.dtypes)?;
-            fixed.insert(seed, Place::in_arena(slots.gradient(index), extent));
+            fixed.insert(seed, ValueLocation::in_arena(slots.gradient(index), extent));
         }
         for (name, place) in [
             ("hidden", self.outputs[index]),
@@ -110,7 +114,7 @@ impl Layout<'_> {
         }
         for input in &graph.inputs {
             if let Source::Batch(name) = &input.source {
-                fixed.insert(input.value, Place::of_batch(name, by_chunk)?);
+                fixed.insert(input.value, ValueLocation::of_batch(name, by_chunk)?);
             }
         }
         Ok(fixed)

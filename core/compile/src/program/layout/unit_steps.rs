@@ -10,7 +10,7 @@ use crate::arena::{Lifetime, pack};
 use crate::grad::{self, Target};
 use crate::params::{Dtypes, Param};
 use crate::program::draft::{Call, Draft};
-use crate::program::place::Place;
+use crate::program::value_location::ValueLocation;
 use crate::program::{Limits, OperandPlace, Scalar, Step};
 use crate::splice::SITE_SCALAR;
 
@@ -22,7 +22,7 @@ pub(super) struct UnitSteps<'a> {
     /// The run's limits, with the tokens of one launch of this unit.
     pub limits: Limits,
     /// Values that have a place already.
-    pub fixed: &'a HashMap<ValueId, Place>,
+    pub fixed: &'a HashMap<ValueId, ValueLocation>,
     /// First byte of the arena's working memory.
     pub work_begin: u64,
 }
@@ -33,7 +33,7 @@ pub(super) struct PlacedSteps {
     /// Bytes of working memory that they need.
     pub work_bytes: u64,
     /// The place of each value.
-    pub places: HashMap<ValueId, Place>,
+    pub places: HashMap<ValueId, ValueLocation>,
 }
 
 impl UnitSteps<'_> {
@@ -57,7 +57,10 @@ impl UnitSteps<'_> {
         let mut places = self.fixed.clone();
         for (&value, offset) in order.iter().zip(offsets) {
             let extent = self.draft.extent(value, self.dtypes)?;
-            places.insert(value, Place::in_arena(self.work_begin + offset, extent));
+            places.insert(
+                value,
+                ValueLocation::in_arena(self.work_begin + offset, extent),
+            );
         }
         let steps = calls.iter().map(|call| self.step(call, &places));
         Ok(PlacedSteps {
@@ -84,7 +87,7 @@ impl UnitSteps<'_> {
         lives
     }
 
-    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, Place>) -> Result<Step> {
+    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, ValueLocation>) -> Result<Step> {
         let inputs = call
             .inputs
             .iter()

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ranks::lost::Place;
+use crate::ranks::lost::CallPosition;
 
 /// Calls that are remembered after they are entered.
 const REMEMBERED: usize = 16;
@@ -72,11 +72,11 @@ impl Report {
     }
 
     /// Where the rank is among its calls.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> CallPosition {
         match (self.open.first(), self.entered.last()) {
-            (Some(open), _) => Place::In(open.call.to_string()),
-            (None, Some(last)) => Place::After(last.to_string()),
-            (None, None) => Place::Start,
+            (Some(open), _) => CallPosition::In(open.call.to_string()),
+            (None, Some(last)) => CallPosition::After(last.to_string()),
+            (None, None) => CallPosition::Start,
         }
     }
 }

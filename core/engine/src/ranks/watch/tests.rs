@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU32;
 use espalier_interface::ErrorCode;
 
 use super::*;
-use crate::ranks::Place;
+use crate::ranks::CallPosition;
 
 fn threads(ranks: u32, timeout_ms: u64) -> Arc<Watch> {
     let timeout = Duration::from_millis(timeout_ms);
@@ -138,7 +138,7 @@ fn a_process_that_is_gone_is_named_by_all_others_even_the_first() {
             );
             assert_eq!(
                 lost.place,
-                Place::After("call 7 of world, all_gather `unit 1`".into())
+                CallPosition::After("call 7 of world, all_gather `unit 1`".into())
             );
             assert_eq!(lost.cause, LostBy::Closed);
         }

@@ -8,7 +8,7 @@ use espalier_backend_cpu::CpuBackend;
 use espalier_interface::{Backend, MemoryKind, Serial};
 
 use super::{BYTES, whole};
-use crate::memory::{Buffers, Freed, Place};
+use crate::memory::{Buffers, Freed, BufferHome};
 use crate::pages::{POISON, Pages};
 
 /// In the environment of a child of this test: it reads closed pages.
@@ -54,7 +54,7 @@ fn memory_that_is_freed_while_tasks_use_it_is_poisoned_and_stays_until_they_are_
     // SAFETY: a mapping of its own, kept until the end.
     let pages = unsafe { Pages::closed(start, BYTES) }.expect("closed");
     let mut buffers = Buffers::default();
-    buffers.add(buffer, BYTES, Place::Device(pages));
+    buffers.add(buffer, BYTES, BufferHome::Device(pages));
     buffers.enter(&[buffer]);
     assert_eq!(buffers.free(buffer), Ok(Freed::InUse(1)));
     assert!(buffers.free(buffer).is_err(), "it is freed once");

@@ -1,7 +1,7 @@
 //! Statuses of ranks -> the rank that is lost, and why.
 
 use super::*;
-use crate::ranks::lost::Place;
+use crate::ranks::lost::CallPosition;
 use crate::ranks::watch::rank_status::OpenCall;
 
 fn call(seq: u64, what: &str) -> Call {
@@ -37,7 +37,10 @@ fn a_silent_rank_hangs_only_while_another_waits_for_it() {
     let silent = rank(1, std::slice::from_ref(&first), false, 8200);
     let lost = diagnose(&[waits.clone(), silent.clone()], 8000).expect("it hangs");
     assert_eq!((lost.rank, lost.step), (1, 3));
-    assert_eq!(lost.place, Place::After("call 1 of shards, a".into()));
+    assert_eq!(
+        lost.place,
+        CallPosition::After("call 1 of shards, a".into())
+    );
     assert_eq!(lost.waiting, Some((0, "call 2 of shards, b".into())));
     assert_eq!(lost.cause, LostBy::Hangs(8));
 

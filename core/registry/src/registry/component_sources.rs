@@ -12,16 +12,16 @@ use super::{PluginIdentity, Registry};
 
 /// Where the components of a run came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Places {
+pub struct ComponentSources {
     /// One for each component that is used.
-    pub used: Vec<Place>,
+    pub used: Vec<ComponentSource>,
     /// Libraries in searched folders that cannot be used and that this run does not need.
     pub unusable: Vec<Unusable>,
 }
 
 /// Where a component that is used came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct ComponentSource {
     /// The component's name.
     pub component: String,
     /// Its role, by name.
@@ -46,9 +46,9 @@ pub struct Unusable {
     pub reason: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ComponentSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
+        let ComponentSource {
             component, from, ..
         } = self;
         write!(f, "{component} {from}")?;
@@ -64,18 +64,21 @@ impl fmt::Display for Place {
 
 impl Registry {
     /// Where the components `used` came from.
-    pub fn places<'a>(&self, used: impl IntoIterator<Item = &'a PluginIdentity>) -> Places {
+    pub fn places<'a>(
+        &self,
+        used: impl IntoIterator<Item = &'a PluginIdentity>,
+    ) -> ComponentSources {
         let unusable = self.broken().into_iter().map(|error| Unusable {
             file: error.path,
             reason: error.fault.to_string(),
         });
-        Places {
+        ComponentSources {
             used: used.into_iter().map(|one| self.place(one)).collect(),
             unusable: unusable.collect(),
         }
     }
 
-    fn place(&self, used: &PluginIdentity) -> Place {
+    fn place(&self, used: &PluginIdentity) -> ComponentSource {
         let having = self
             .plugins
             .iter()
@@ -89,7 +92,7 @@ impl Registry {
             }
         }
         let dir = first.and_then(|plugin| plugin.dir.as_ref());
-        Place {
+        ComponentSource {
             component: used.component.clone(),
             role: used.role.clone(),
             from: location(used.file.as_deref()),
@@ -100,9 +103,15 @@ impl Registry {
     }
 }
 
+<<<<<<< HEAD:core/registry/src/registry/places.rs
 impl Places {
     /// Reports, once per process, which of several components of a name is used, and which
     /// libraries cannot be used. Also what comes from a folder that a config file names.
+=======
+impl ComponentSources {
+    /// Reports, once per process, which of several components of a name is used, what comes from a
+    /// folder that a config file names, and which libraries cannot be used.
+>>>>>>> c5ef907 (Name each kind of place by what it locates):core/registry/src/registry/component_sources.rs
     pub fn tell(&self) {
         for place in &self.used {
             let (component, from) = (&place.component, &place.from);

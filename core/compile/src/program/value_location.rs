@@ -48,7 +48,7 @@ impl Extent {
 
 /// A value's place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ValueLocation {
     /// The memory that holds it.
     pub region: Region,
     /// First byte within the region.
@@ -60,10 +60,10 @@ pub struct Place {
     pub by_chunk: bool,
 }
 
-impl Place {
+impl ValueLocation {
     /// A place in the arena that launches use as a whole.
     pub(super) fn in_arena(offset: u64, extent: Extent) -> Self {
-        Place {
+        ValueLocation {
             region: Region::Arena,
             offset,
             extent,
@@ -87,7 +87,7 @@ impl Place {
         } else {
             Extent::PerToken(4)
         };
-        Ok(Place {
+        Ok(ValueLocation {
             region: Region::Batch(index),
             offset: 0,
             extent,
