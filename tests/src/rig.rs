@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use espalier_config::{Config, ResolvedConfig, Sources, resolve};
-use espalier_data::{MicroBatch, Step};
+use espalier_data::{MicroBatch, StepBatch};
 use espalier_engine::executor::{Executor, StepPosition};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
@@ -108,7 +108,7 @@ impl Rig {
     }
 
     /// Runs one step's passes and returns the mean loss; gradients stay on the device.
-    pub fn loss_and_gradients(&self, step: &Step) -> f64 {
+    pub fn loss_and_gradients(&self, step: &StepBatch) -> f64 {
         step::gradients(&self.executor, step, 0, self.config.run.seed).expect("gradients")
     }
 
@@ -170,9 +170,9 @@ pub fn micro_batch(tokens: &[Vec<i32>], labels: &[Vec<i32>]) -> MicroBatch {
 }
 
 /// A step of one micro-batch.
-pub fn step_of(micro_batches: Vec<MicroBatch>) -> Step {
+pub fn step_of(micro_batches: Vec<MicroBatch>) -> StepBatch {
     let trained_tokens = micro_batches.iter().map(|micro| micro.num_trained).sum();
-    Step {
+    StepBatch {
         epoch: 0,
         micro_batches,
         trained_tokens,

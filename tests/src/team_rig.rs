@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use espalier_config::{Config, resolve};
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_engine::executor::{Executor, StatePart};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
@@ -83,7 +83,7 @@ impl TeamRig {
 
     /// Runs one step's passes on all ranks and returns the mean loss; gradients stay on the
     /// devices.
-    pub fn loss_and_gradients(&self, step: &Step) -> f64 {
+    pub fn loss_and_gradients(&self, step: &StepBatch) -> f64 {
         let seed = self.config.run.seed;
         let losses = self
             .team
@@ -92,7 +92,7 @@ impl TeamRig {
     }
 
     /// Trains steps, the first of which is number 0.
-    pub fn train(&self, steps: &[Step]) -> Vec<StepOutcome> {
+    pub fn train(&self, steps: &[StepBatch]) -> Vec<StepOutcome> {
         let Config { optim, run, .. } = &self.config;
         let total = steps.len() as u64;
         let steps = steps.iter().enumerate();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use espalier_config::{
-    ComputeType, ConfigError, Need, Origin, ResolvedConfig, Schedule, Sources, resolve,
+    ComputeType, ConfigError, LearningRateSchedule, Need, Origin, ResolvedConfig, Sources, resolve,
 };
 use espalier_system::failure::Failure;
 use espalier_trainer::checkpoint::earlier_values;
@@ -95,7 +95,7 @@ fn every_section_of_the_contract_is_read() {
     assert_eq!(config.micro_batches(), 2);
     assert_eq!(config.optim.learning_rate, 1.0);
     assert_eq!(config.optim.betas, [0.5, 0.0]);
-    assert_eq!(config.optim.schedule, Schedule::Cosine);
+    assert_eq!(config.optim.schedule, LearningRateSchedule::Cosine);
     assert_eq!(config.optim.warmup(5), 3);
     let nf4 = config.section("quantizer", "nf4").expect("given");
     assert_eq!(nf4["block_size"], json!(64));

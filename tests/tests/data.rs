@@ -3,7 +3,7 @@
 use std::fs;
 
 use espalier_data::{
-    DataOptions, Dataset, Format, Horizon, Schedule, TextTokenizer, TooLong, Vocabulary,
+    BatchSchedule, DataOptions, Dataset, Format, Horizon, TextTokenizer, TooLong, Vocabulary,
 };
 use espalier_tests::rows::{VOCAB_SIZE, file, options, read, refused, tiny, vocabulary};
 
@@ -180,7 +180,7 @@ fn evaluation_rows_come_from_files_or_a_split() {
     let (train, eval) = Dataset::open(&options, &vocabulary(), 1, &mut |_| ()).unwrap();
     let eval = eval.unwrap();
     assert_eq!((train.num_sequences(), eval.num_sequences()), (7, 3));
-    let schedule = Schedule::evaluation(&eval, &options).unwrap();
+    let schedule = BatchSchedule::evaluation(&eval, &options).unwrap();
     assert_eq!(schedule.total_steps(), 1);
     assert_eq!(schedule.step(0).unwrap().trained_tokens, 3);
 }
@@ -201,7 +201,7 @@ fn a_run_sees_every_row_once_an_epoch() {
         epochs: 2,
         max_steps: None,
     };
-    let schedule = Schedule::training(&data, &options, 3, horizon).unwrap();
+    let schedule = BatchSchedule::training(&data, &options, 3, horizon).unwrap();
     assert_eq!(schedule.total_steps(), 10);
     let (mut tokens, mut trained) = (0, 0);
     for k in 0..10 {

@@ -1,6 +1,6 @@
 //! Options that must not change a result: recompute, threads, the split of a batch.
 
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_tests::{Golden, Rig, golden_path, micro_batch, relative_norm, step_of};
 
 const BASE: [(&str, &str); 8] = [
@@ -15,7 +15,7 @@ const BASE: [(&str, &str); 8] = [
 ];
 
 /// Four sequences of 48, 48, 17 and 5 tokens, cut into micro-batches of `at_once`.
-fn step(at_once: usize) -> Step {
+fn step(at_once: usize) -> StepBatch {
     let mut rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
     rows.extend([rows[0][..17].to_vec(), rows[1][..5].to_vec()]);
     let mut first = 0;
@@ -32,7 +32,7 @@ fn step(at_once: usize) -> Step {
 }
 
 /// Loss and gradients of a step, by param.
-fn gradients(step: &Step, more: &[(&str, &str)]) -> (f64, Vec<(String, Vec<f64>)>) {
+fn gradients(step: &StepBatch, more: &[(&str, &str)]) -> (f64, Vec<(String, Vec<f64>)>) {
     let rig = Rig::new(
         &golden_path("llama/tiny-trained"),
         &[&BASE[..], more].concat(),

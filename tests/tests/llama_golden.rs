@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use espalier_data::{MicroBatch, Step};
+use espalier_data::{MicroBatch, StepBatch};
 use espalier_engine::step;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
@@ -187,7 +187,7 @@ fn lora_gradients_on_a_dense_and_a_packed_base() {
 }
 
 /// The twenty golden steps: 4 sequences of 32 tokens each.
-fn golden_steps() -> Vec<Step> {
+fn golden_steps() -> Vec<StepBatch> {
     let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
     rows.chunks(4)
         .map(|rows| step_of(vec![micro_batch(rows, rows)]))

@@ -3,7 +3,7 @@
 #![cfg(feature = "embedded")]
 
 use espalier_config::{Sources, resolve};
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::step;
 use espalier_tests::{Golden, Rig, golden_path, micro_batch, relative_norm, step_of};
@@ -71,7 +71,7 @@ fn summary() -> Json {
     serde_json::from_str(&text).expect("JSON")
 }
 
-fn golden_steps() -> Vec<Step> {
+fn golden_steps() -> Vec<StepBatch> {
     let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
     let steps = rows.chunks(4);
     steps

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use espalier_data::{MicroBatch, Schedule};
+use espalier_data::{BatchSchedule, MicroBatch};
 use espalier_engine::Error;
 use espalier_engine::executor::{Executor, LogitsWindow, numbers};
 use espalier_interface::DType;
@@ -74,7 +74,7 @@ impl DenseBaseline {
     }
 
     /// An empty file for the logits that `executor` computes of `rows`.
-    pub(super) fn start(&self, executor: &Executor, rows: &Schedule) -> Result<Kept, Error> {
+    pub(super) fn start(&self, executor: &Executor, rows: &BatchSchedule) -> Result<Kept, Error> {
         let row_bytes = executor.logits_row_bytes()?;
         let choice = Choice::of(trained_tokens(rows)?, self.most_bytes / row_bytes.max(1));
         let directory = self.directory.clone();
@@ -190,7 +190,7 @@ pub(super) fn row(bytes: &[u8], row_bytes: u64, index: usize, dtype: DType) -> V
 }
 
 /// Trained tokens of all rows.
-fn trained_tokens(rows: &Schedule) -> Result<u64, Error> {
+fn trained_tokens(rows: &BatchSchedule) -> Result<u64, Error> {
     let mut trained = 0;
     for step in 0..rows.total_steps() {
         trained += rows.step(step)?.trained_tokens as u64;

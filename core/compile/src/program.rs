@@ -68,7 +68,7 @@ pub enum OperandPlace {
 
 /// A kernel to launch.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct KernelCall {
     /// What the backend prepares.
     pub request: KernelRequest,
     /// Inputs, params, outputs.
@@ -89,9 +89,9 @@ pub struct UnitProgram {
     /// Kind of the unit.
     pub kind: UnitKind,
     /// Forward pass.
-    pub forward: Vec<Step>,
+    pub forward: Vec<KernelCall>,
     /// Backward pass; it starts with the steps that recompute unsaved values.
-    pub backward: Vec<Step>,
+    pub backward: Vec<KernelCall>,
     /// Number of those steps at the start of the backward pass.
     pub recomputed: usize,
     /// Most tokens of a launch; a head processes its tokens in chunks.

@@ -28,7 +28,7 @@ pub use error::ConfigError;
 pub use espalier_data::{DataOptions, TooLong, TrainOn};
 pub use model::{ComputeType, Init, ModelOptions, ParamType};
 pub use nearest::nearest;
-pub use optim::{GroupRule, OptimOptions, Schedule};
+pub use optim::{GroupRule, LearningRateSchedule, OptimOptions};
 pub use options::{OptionError, check as check_options};
 pub use origin::Origin;
 pub use render::toml_value;

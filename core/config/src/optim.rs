@@ -36,7 +36,7 @@ pub struct OptimOptions {
     /// Largest norm of the whole gradient, longer ones are scaled down to it; 0 is off.
     pub clip_norm: f64,
     /// The learning rate's course after warm-up.
-    pub schedule: Schedule,
+    pub schedule: LearningRateSchedule,
     /// Where `linear` and `cosine` end, as a fraction of `learning_rate`.
     pub floor: f64,
     /// Steps over which the learning rate rises linearly from 0; not together with `warmup_ratio`.
@@ -58,7 +58,7 @@ impl Default for OptimOptions {
             decay_norms_and_biases: false,
             groups: Vec::new(),
             clip_norm: 1.0,
-            schedule: Schedule::Constant,
+            schedule: LearningRateSchedule::Constant,
             floor: 0.0,
             warmup_steps: 0,
             warmup_ratio: None,
@@ -135,7 +135,7 @@ impl GroupRule {
 /// The learning rate's course after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Schedule {
+pub enum LearningRateSchedule {
     /// Stays at the peak.
     #[default]
     Constant,

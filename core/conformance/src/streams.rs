@@ -11,7 +11,7 @@ mod run;
 use espalier_interface::{Device, MemoryKind, Stream};
 
 use crate::checked::{Checked, Fault, ensure};
-use program::{Program, Step};
+use program::{Program, StreamTask};
 use run::Trial;
 
 /// Random programs, by their seeds.
@@ -90,13 +90,13 @@ fn uploaded(seed: u64) -> Vec<f32> {
     (0..run::ELEMENTS).map(element).collect()
 }
 
-impl Step {
+impl StreamTask {
     /// Does the step on the host.
     fn apply(self, buffers: &mut [Vec<f32>]) {
         match self {
-            Step::Upload { to, seed } => buffers[to] = uploaded(seed),
-            Step::Copy { from, to } => buffers[to] = buffers[from].clone(),
-            Step::Add { a, b, to } => {
+            StreamTask::Upload { to, seed } => buffers[to] = uploaded(seed),
+            StreamTask::Copy { from, to } => buffers[to] = buffers[from].clone(),
+            StreamTask::Add { a, b, to } => {
                 let sum = buffers[a].iter().zip(&buffers[b]).map(|(a, b)| a + b);
                 buffers[to] = sum.collect();
             }

@@ -52,7 +52,7 @@ pub use options::{DataOptions, OnBadRow, OnEmpty, TooLong, Tools, TrainOn};
 pub use pack::MicroBatch;
 pub use preview::{Preview, ShownToken};
 pub use row::UNTRAINED;
-pub use schedule::{Extent, Horizon, Schedule, Step};
+pub use schedule::{BatchSchedule, Extent, Horizon, StepBatch};
 pub use special_tokens::{SplitToken, told as split_told};
 pub use store::Progress;
 pub use tokenizer::{TextTokenizer, Vocabulary};

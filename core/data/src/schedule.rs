@@ -27,7 +27,7 @@ pub struct Horizon {
 
 /// All that one optimizer step trains on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct StepBatch {
     /// The epoch it belongs to, from 0.
     pub epoch: u64,
     /// Its micro-batches in order; never empty, and none of them is.
@@ -36,7 +36,7 @@ pub struct Step {
     pub trained_tokens: usize,
 }
 
-impl Step {
+impl StepBatch {
     /// Tokens of all micro-batches, trained or not.
     pub fn tokens(&self) -> usize {
         self.micro_batches.iter().map(|m| m.tokens.len()).sum()
@@ -44,7 +44,7 @@ impl Step {
 }
 
 /// The steps of a run.
-pub struct Schedule {
+pub struct BatchSchedule {
     dataset: Dataset,
     order: Order,
     batch_size: usize,
@@ -56,7 +56,7 @@ pub struct Schedule {
     recent: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
 }
 
-impl Schedule {
+impl BatchSchedule {
     /// The steps of a training run.
     ///
     /// # Errors
@@ -74,19 +74,19 @@ impl Schedule {
         } else {
             Order::File
         };
-        Schedule::new(dataset, options, order, horizon)
+        BatchSchedule::new(dataset, options, order, horizon)
     }
 
     /// The steps of one evaluation: every sequence once, in file order.
     ///
     /// # Errors
-    /// As [`Schedule::training`].
+    /// As [`BatchSchedule::training`].
     pub fn evaluation(dataset: &Dataset, options: &DataOptions) -> Result<Self, DataError> {
         let horizon = Horizon {
             epochs: 1,
             max_steps: None,
         };
-        Schedule::new(dataset, options, Order::File, horizon)
+        BatchSchedule::new(dataset, options, Order::File, horizon)
     }
 
     fn new(
@@ -109,7 +109,7 @@ impl Schedule {
         }
         let steps_per_epoch = rows.div_ceil(options.batch_size) as u64;
         let all_steps = steps_per_epoch.saturating_mul(horizon.epochs);
-        let mut schedule = Schedule {
+        let mut schedule = BatchSchedule {
             dataset: dataset.clone(),
             order,
             batch_size: options.batch_size,
@@ -153,8 +153,8 @@ impl Schedule {
     /// [`DataError::Cache`] for a temporary file that cannot be read.
     ///
     /// # Panics
-    /// Where `index` is not below [`Schedule::total_steps`].
-    pub fn step(&self, index: u64) -> Result<Step, DataError> {
+    /// Where `index` is not below [`BatchSchedule::total_steps`].
+    pub fn step(&self, index: u64) -> Result<StepBatch, DataError> {
         assert!(
             index < self.total_steps,
             "step {index} of a run of {} steps",
@@ -175,7 +175,7 @@ impl Schedule {
                 Ok(micro_batch)
             })
             .collect::<Result<_, DataError>>()?;
-        Ok(Step {
+        Ok(StepBatch {
             epoch,
             trained_tokens: micro_batches.iter().map(|m| m.num_trained).sum(),
             micro_batches,

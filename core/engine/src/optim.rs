@@ -1,7 +1,7 @@
 //! The numbers of a step's update: the learning-rate schedule, gradient clipping, and the scalars
 //! of the optimizer's op.
 
-use espalier_config::{OptimOptions, Schedule};
+use espalier_config::{LearningRateSchedule, OptimOptions};
 use espalier_interface::optimizer::{OptimizerSpec, scalar};
 
 /// The scalars that a step gives, beside the settings of its optimizer.
@@ -58,11 +58,11 @@ pub fn scheduled(peak: f64, optim: &OptimOptions, step: u64, total_steps: u64) -
     let left = total_steps.saturating_sub(warmup).max(1);
     let progress = ((step - warmup) as f64 / left as f64).min(1.0);
     let shape = match optim.schedule {
-        Schedule::Constant => 1.0,
-        Schedule::Linear => 1.0 - progress,
-        Schedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+        LearningRateSchedule::Constant => 1.0,
+        LearningRateSchedule::Linear => 1.0 - progress,
+        LearningRateSchedule::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
     };
-    let floor = if optim.schedule == Schedule::Constant {
+    let floor = if optim.schedule == LearningRateSchedule::Constant {
         0.0
     } else {
         optim.floor
@@ -89,7 +89,7 @@ mod tests {
     fn cosine(floor: f64) -> OptimOptions {
         OptimOptions {
             learning_rate: 2e-3,
-            schedule: Schedule::Cosine,
+            schedule: LearningRateSchedule::Cosine,
             floor,
             warmup_steps: 4,
             ..OptimOptions::default()

@@ -1,7 +1,7 @@
 //! One optimizer step: gradients of the micro-batches are summed, clipped and applied.
 
 use espalier_config::OptimOptions;
-use espalier_data::{MicroBatch, Schedule, Step};
+use espalier_data::{BatchSchedule, MicroBatch, StepBatch};
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_plan::param_groups::ParamGroup;
 use espalier_registry::PluginFailure;
@@ -63,7 +63,7 @@ impl EvalOutcome {
 /// The micro-batches of a rank: every n-th of a step, for n ranks. All ranks get the same number,
 /// so that they make the same collective calls; some get empty ones in the last round.
 fn share<'a>(
-    step: &'a Step,
+    step: &'a StepBatch,
     executor: &Executor,
     empty: &'a MicroBatch,
 ) -> impl ExactSizeIterator<Item = &'a MicroBatch> {
@@ -79,7 +79,12 @@ fn share<'a>(
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed. `Error::Peer`: a rank is lost while gradients are
 /// reduced.
-pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Result<f64, Error> {
+pub fn gradients(
+    executor: &Executor,
+    step: &StepBatch,
+    index: u64,
+    seed: u64,
+) -> Result<f64, Error> {
     executor.zero_gradients()?;
     let pass = Pass::Train {
         loss_factor: 1.0 / step.trained_tokens as f64,
@@ -109,7 +114,7 @@ pub fn gradients(executor: &Executor, step: &Step, index: u64, seed: u64) -> Res
 pub fn train(
     executor: &Executor,
     optim: &OptimOptions,
-    step: &Step,
+    step: &StepBatch,
     [index, total_steps]: [u64; 2],
     seed: u64,
 ) -> Result<StepOutcome, Error> {
@@ -170,7 +175,7 @@ pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
 /// [`Error::Plugin`]: a call to the backend failed. The error of `after`.
 pub fn evaluate(
     executor: &Executor,
-    rows: &Schedule,
+    rows: &BatchSchedule,
     seed: u64,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
@@ -187,7 +192,7 @@ pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> 
 /// [`Error::Plugin`]: a call to the backend failed. The error of `look` or `after`.
 pub fn evaluate_looking(
     executor: &Executor,
-    rows: &Schedule,
+    rows: &BatchSchedule,
     seed: u64,
     look: Look<'_>,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
@@ -214,7 +219,7 @@ pub fn evaluate_looking(
 /// [`Error::Plugin`]: a call to the backend failed. [`Error::Peer`]: a rank is lost.
 pub fn evaluate_together(
     executor: &Executor,
-    step: &Step,
+    step: &StepBatch,
     index: u64,
     seed: u64,
 ) -> Result<Vec<DocumentLoss>, Error> {
@@ -282,7 +287,7 @@ fn put_documents(
 }
 
 /// The error for an evaluation whose loss is not finite, with the first step that has such a loss.
-pub fn evaluation_not_finite(executor: &Executor, rows: &Schedule, seed: u64) -> Error {
+pub fn evaluation_not_finite(executor: &Executor, rows: &BatchSchedule, seed: u64) -> Error {
     for index in 0..rows.total_steps() {
         let step = match rows.step(index) {
             Ok(step) => step,
@@ -314,7 +319,7 @@ fn alone(seed: u64, step: u64) -> StepPosition {
 
 /// Looks for the first tensor of the step that is not finite; of several ranks, that of the first
 /// which finds one.
-fn not_finite(executor: &Executor, step: &Step, index: u64, seed: u64, loss: f64) -> Error {
+fn not_finite(executor: &Executor, step: &StepBatch, index: u64, seed: u64, loss: f64) -> Error {
     let find = || -> Result<Option<String>, Error> {
         let mut found = None;
         let empty = MicroBatch::new();

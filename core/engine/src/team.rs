@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use espalier_data::{Schedule, Step};
+use espalier_data::{BatchSchedule, StepBatch};
 use espalier_plan::resident;
 use espalier_system::failure::{UsageError, chain};
 use espalier_system::stop::StopFlag;
@@ -146,7 +146,7 @@ impl Team {
     pub fn train(
         &self,
         optim: &espalier_config::OptimOptions,
-        step: &Step,
+        step: &StepBatch,
         at: [u64; 2],
         seed: u64,
     ) -> Result<StepOutcome, Error> {
@@ -170,7 +170,7 @@ impl Team {
     /// As [`step::evaluate`].
     pub fn evaluate(
         &self,
-        rows: &Schedule,
+        rows: &BatchSchedule,
         seed: u64,
         after: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<EvalOutcome, Error> {
@@ -191,7 +191,7 @@ impl Team {
 
     /// The error for an evaluation whose loss is not finite. One rank alone looks for the first
     /// step that has such a loss.
-    pub fn evaluation_not_finite(&self, rows: &Schedule, seed: u64) -> Error {
+    pub fn evaluation_not_finite(&self, rows: &BatchSchedule, seed: u64) -> Error {
         match self.world().ranks {
             1 => step::evaluation_not_finite(self.first(), rows, seed),
             _ => Error::NotFinite(NotFinite {

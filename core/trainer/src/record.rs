@@ -1,7 +1,7 @@
 //! A run's settings and inputs -> the content of `run.json`: all inputs that determine the result.
 
 use espalier_config::ResolvedConfig;
-use espalier_data::Schedule;
+use espalier_data::BatchSchedule;
 use espalier_interface::DType;
 use espalier_plan::plan::{RunPlan, WorldMemory};
 use espalier_registry::select::PackedCheckpoint;
@@ -144,7 +144,7 @@ pub(crate) fn plan_sha256(plan: &RunPlan) -> String {
 }
 
 /// Hash of the tokens and labels of the first step, the result of files, tokenizer and template.
-fn first_step_sha256(rows: &Schedule) -> Result<Option<String>, Error> {
+fn first_step_sha256(rows: &BatchSchedule) -> Result<Option<String>, Error> {
     if rows.total_steps() == 0 {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use espalier_config::{Sources, resolve};
-use espalier_data::{MicroBatch, Step};
+use espalier_data::{MicroBatch, StepBatch};
 use espalier_engine::executor::StatePart;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::step;
@@ -242,7 +242,7 @@ pub fn eval_batch() -> MicroBatch {
 }
 
 /// A step with a micro-batch for each row.
-fn row_by_row(rows: &[Vec<i32>]) -> Step {
+fn row_by_row(rows: &[Vec<i32>]) -> StepBatch {
     let rows = rows.iter().enumerate().map(|(index, row)| {
         let row = std::slice::from_ref(row);
         MicroBatch {

@@ -14,7 +14,7 @@ use espalier_compare::dense_baseline::DenseBaseline;
 use espalier_compare::record::Base;
 use espalier_compare::weights::WeightErrors;
 use espalier_config::{ResolvedConfig, Sources, resolve};
-use espalier_data::{MicroBatch, Schedule};
+use espalier_data::{BatchSchedule, MicroBatch};
 use espalier_engine::document_loss::DocumentLoss;
 use espalier_engine::executor::{Executor, StepPosition};
 use espalier_engine::observer::Unobserved;
@@ -42,7 +42,7 @@ pub struct Arm {
     // Dropped before the backend whose device it is on.
     pub executor: Executor,
     _components: Components,
-    pub rows: Schedule,
+    pub rows: BatchSchedule,
     pub services: &'static HostServices,
     pub loaded: Loaded,
 }
@@ -113,7 +113,7 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
     );
     let (executor, report) = loaded.expect("a model");
     let data = data.expect("rows");
-    let rows = Schedule::evaluation(data.train.dataset(), &config.data);
+    let rows = BatchSchedule::evaluation(data.train.dataset(), &config.data);
     Arm {
         executor,
         _components: components,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_engine::executor::StatePart;
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_tests::{Named, TeamRig, golden_path, micro_batch, step_of};
@@ -91,7 +91,7 @@ impl Model {
     }
 
     /// Steps for ranks with `rounds` micro-batches each; the last of several ranks has one fewer.
-    pub fn steps(&self, world: u32, rounds: usize) -> Vec<Step> {
+    pub fn steps(&self, world: u32, rounds: usize) -> Vec<StepBatch> {
         let count = rounds * world as usize - usize::from(world > 1);
         (0..STEPS as u64)
             .map(|step| self.step(step, count))
@@ -99,7 +99,7 @@ impl Model {
     }
 
     /// A step of micro-batches of one or two sequences of 3 to 9 tokens.
-    fn step(&self, step: u64, count: usize) -> Step {
+    fn step(&self, step: u64, count: usize) -> StepBatch {
         let mut sequence = 0;
         let mut micro_batches = Vec::new();
         for number in 0..count {
@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// Gradients of the first step, then params and optimizer state after all steps.
-    pub fn run(&self, variant: &Variant, steps: &[Step]) -> Outcome {
+    pub fn run(&self, variant: &Variant, steps: &[StepBatch]) -> Outcome {
         let rig = self.rig(variant, steps[0].micro_batches.len());
         let loss = rig.loss_and_gradients(&steps[0]);
         let gradients = rig.gradients();

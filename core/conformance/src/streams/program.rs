@@ -13,7 +13,7 @@ const STEPS: u32 = 60;
 
 /// What a step does to buffers, given by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StreamTask {
     /// Writes elements that follow from `seed`.
     Upload { to: usize, seed: u64 },
     /// Copies a buffer.
@@ -26,7 +26,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Placed {
     pub stream: usize,
-    pub step: Step,
+    pub step: StreamTask,
     /// Earlier steps of other streams that it has to wait for.
     pub waits: Vec<usize>,
 }
@@ -37,23 +37,25 @@ pub struct Program {
     pub steps: Vec<Placed>,
 }
 
-impl Step {
+impl StreamTask {
     fn reads(self) -> Vec<usize> {
         match self {
-            Step::Upload { .. } => Vec::new(),
-            Step::Copy { from, .. } => vec![from],
-            Step::Add { a, b, .. } => vec![a, b],
+            StreamTask::Upload { .. } => Vec::new(),
+            StreamTask::Copy { from, .. } => vec![from],
+            StreamTask::Add { a, b, .. } => vec![a, b],
         }
     }
 
     fn writes(self) -> usize {
         match self {
-            Step::Upload { to, .. } | Step::Copy { to, .. } | Step::Add { to, .. } => to,
+            StreamTask::Upload { to, .. }
+            | StreamTask::Copy { to, .. }
+            | StreamTask::Add { to, .. } => to,
         }
     }
 
     /// Whether the order of the two matters.
-    fn conflicts(self, other: Step) -> bool {
+    fn conflicts(self, other: StreamTask) -> bool {
         self.writes() == other.writes()
             || self.reads().contains(&other.writes())
             || other.reads().contains(&self.writes())
@@ -66,16 +68,16 @@ impl Program {
     pub fn relay() -> Program {
         let mut program = Program::default();
         for (to, seed) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
-            program.put(0, Step::Upload { to, seed });
+            program.put(0, StreamTask::Upload { to, seed });
         }
         for _ in 0..4 {
             for _ in 0..6 {
-                program.put(1, Step::Add { a: 0, b: 1, to: 4 });
-                program.put(1, Step::Add { a: 4, b: 2, to: 0 });
+                program.put(1, StreamTask::Add { a: 0, b: 1, to: 4 });
+                program.put(1, StreamTask::Add { a: 4, b: 2, to: 0 });
             }
-            program.put(2, Step::Copy { from: 0, to: 5 });
+            program.put(2, StreamTask::Copy { from: 0, to: 5 });
             // The next round writes what is still read here and before, unless it waits.
-            program.put(0, Step::Add { a: 3, b: 5, to: 3 });
+            program.put(0, StreamTask::Add { a: 3, b: 5, to: 3 });
         }
         program
     }
@@ -85,7 +87,7 @@ impl Program {
         let mut program = Program::default();
         for to in 0..BUFFERS {
             let seed = to as u64;
-            program.put(to % STREAMS, Step::Upload { to, seed });
+            program.put(to % STREAMS, StreamTask::Upload { to, seed });
         }
         for at in 0..STEPS {
             let words = philox(key(seed, Purpose::SYNTHETIC, 0), [at, 0, 0, 0]);
@@ -93,12 +95,12 @@ impl Program {
             let to = (a / BUFFERS) % BUFFERS;
             let (a, b) = (a % BUFFERS, b % BUFFERS);
             let step = match kind % 8 {
-                0 => Step::Upload {
+                0 => StreamTask::Upload {
                     to,
                     seed: u64::from(at),
                 },
-                1..=3 if a != to => Step::Copy { from: a, to },
-                _ if a != to && b != to => Step::Add { a, b, to },
+                1..=3 if a != to => StreamTask::Copy { from: a, to },
+                _ if a != to && b != to => StreamTask::Add { a, b, to },
                 _ => continue,
             };
             program.put(stream % STREAMS, step);
@@ -107,7 +109,7 @@ impl Program {
     }
 
     /// Appends a step that waits for what it conflicts with, unless another wait implies it.
-    fn put(&mut self, stream: usize, step: Step) {
+    fn put(&mut self, stream: usize, step: StreamTask) {
         let mut waits = Vec::new();
         for at in (0..self.steps.len()).rev() {
             let before = &self.steps[at];

@@ -11,7 +11,7 @@ use espalier_interface::{
     Operand, Prepared, Stream,
 };
 
-use super::program::{BUFFERS, Program, STREAMS, Step};
+use super::program::{BUFFERS, Program, STREAMS, StreamTask};
 use super::{buffer, compare, streams, uploaded};
 use crate::checked::{Checked, Fault, ensure, refusal};
 
@@ -141,22 +141,22 @@ impl<'a> Trial<'a> {
         const SUMS: usize = 1;
         let [_, sums, copies] = self.streams;
         let mut expected = vec![vec![0.0; ELEMENTS]; BUFFERS];
-        let mut put = |step: Step| {
+        let mut put = |step: StreamTask| {
             step.apply(&mut expected);
             self.put(step, SUMS)
         };
-        put(Step::Upload { to: 0, seed: 5 })?;
-        put(Step::Upload { to: 1, seed: 6 })?;
+        put(StreamTask::Upload { to: 0, seed: 5 })?;
+        put(StreamTask::Upload { to: 1, seed: 6 })?;
         for _ in 0..8 {
-            put(Step::Add { a: 0, b: 1, to: 2 })?;
-            put(Step::Add { a: 2, b: 1, to: 0 })?;
+            put(StreamTask::Add { a: 0, b: 1, to: 2 })?;
+            put(StreamTask::Add { a: 2, b: 1, to: 0 })?;
         }
         let summed = self.device.record(sums)?;
         self.device.wait(copies, summed)?;
         self.device.free_event(summed)?;
         self.device.copy(self.buffers[0], self.pinned, copies)?;
         // Work of the other stream that the read has nothing to do with.
-        put(Step::Add { a: 2, b: 1, to: 3 })?;
+        put(StreamTask::Add { a: 2, b: 1, to: 3 })?;
         let mut found = vec![0; 4 * ELEMENTS];
         match behind {
             Behind::Query => {
@@ -187,11 +187,11 @@ impl<'a> Trial<'a> {
     }
 
     /// Puts a step on stream number `index`.
-    fn put(&self, step: Step, index: usize) -> Checked {
+    fn put(&self, step: StreamTask, index: usize) -> Checked {
         let stream = self.streams[index];
         let range = |index: usize| self.buffers[index];
         match step {
-            Step::Upload { to, seed } => {
+            StreamTask::Upload { to, seed } => {
                 let elements = uploaded(seed).into_iter();
                 let mut bytes: Vec<u8> = elements.flat_map(f32::to_le_bytes).collect();
                 self.device.upload(&bytes, range(to), stream)?;
@@ -199,8 +199,8 @@ impl<'a> Trial<'a> {
                 bytes.fill(0xA5);
                 std::hint::black_box(&bytes);
             }
-            Step::Copy { from, to } => self.device.copy(range(from), range(to), stream)?,
-            Step::Add { a, b, to } => self.device.launch(&Launch {
+            StreamTask::Copy { from, to } => self.device.copy(range(from), range(to), stream)?,
+            StreamTask::Add { a, b, to } => self.device.launch(&Launch {
                 kernel: self.add,
                 stream,
                 ranges: &[range(a), range(b), range(to)],

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::Schedule;
+use super::BatchSchedule;
 use crate::error::DataError;
 use crate::pack::Packing;
 
@@ -35,7 +35,7 @@ impl Extent {
     }
 }
 
-impl Schedule {
+impl BatchSchedule {
     /// The largest sizes over the steps of the run: a maximum, so the number of threads does not
     /// matter.
     pub(super) fn measure(&self) -> Result<Extent, DataError> {

@@ -28,7 +28,7 @@ const ONCE: Horizon = Horizon {
 };
 
 /// The rows of a step in the step's own order, whatever the packing.
-fn rows(step: &Step) -> Vec<i32> {
+fn rows(step: &StepBatch) -> Vec<i32> {
     let mut rows: Vec<(i32, i32)> = Vec::new();
     for m in &step.micro_batches {
         for (s, &position) in m.sequences.iter().enumerate() {
@@ -51,7 +51,7 @@ fn a_micro_batch_holds_sequences_end_to_end() {
         (vec![4, 5], Some(vec![4, 5])),
         (vec![6, 7, 8], Some(vec![6, -100, 8])),
     ]);
-    let schedule = Schedule::training(&data, &options(3, 2, None), 1, ONCE).unwrap();
+    let schedule = BatchSchedule::training(&data, &options(3, 2, None), 1, ONCE).unwrap();
     let step = schedule.step(0).unwrap();
     assert_eq!(step.trained_tokens, 4);
     let first = MicroBatch {
@@ -86,7 +86,7 @@ fn an_epoch_ends_with_a_smaller_step_and_the_next_begins_anew() {
         epochs: 2,
         max_steps: None,
     };
-    let schedule = Schedule::training(&data, &options(2, 1, None), 1, twice).unwrap();
+    let schedule = BatchSchedule::training(&data, &options(2, 1, None), 1, twice).unwrap();
     assert_eq!((schedule.steps_per_epoch(), schedule.total_steps()), (3, 6));
     let seen: Vec<_> = (0..6).map(|k| rows(&schedule.step(k).unwrap())).collect();
     assert_eq!(seen[..3], [vec![0, 1], vec![2, 3], vec![4]]);
@@ -105,7 +105,7 @@ fn the_earlier_end_counts() {
     let data = dataset(&[2; 5]);
     let total = |epochs, max_steps| {
         let horizon = Horizon { epochs, max_steps };
-        let schedule = Schedule::training(&data, &options(2, 1, None), 1, horizon).unwrap();
+        let schedule = BatchSchedule::training(&data, &options(2, 1, None), 1, horizon).unwrap();
         (schedule.total_steps(), schedule.extent())
     };
     assert_eq!(total(2, Some(4)).0, 4);
@@ -125,7 +125,7 @@ fn packing_changes_neither_the_sequences_of_a_step_nor_their_numbers() {
             epochs: 3,
             max_steps: None,
         };
-        Schedule::training(&data, &options, 7, horizon).unwrap()
+        BatchSchedule::training(&data, &options, 7, horizon).unwrap()
     };
     let (one, four, packed) = (shuffled(1, None), shuffled(4, None), shuffled(1, Some(12)));
     for k in 0..one.total_steps() {
@@ -148,9 +148,9 @@ fn a_step_depends_on_its_number_alone() {
         max_steps: None,
     };
     let data = dataset(&[2, 5, 3, 6, 4, 7, 3]);
-    let new = || Schedule::training(&data, &options, 42, horizon).unwrap();
+    let new = || BatchSchedule::training(&data, &options, 42, horizon).unwrap();
     let schedule = new();
-    let forward: Vec<Step> = (0..12).map(|k| schedule.step(k).unwrap()).collect();
+    let forward: Vec<StepBatch> = (0..12).map(|k| schedule.step(k).unwrap()).collect();
     for k in (0..12).rev() {
         assert_eq!(schedule.step(k).unwrap(), forward[k as usize]);
         assert_eq!(new().step(k).unwrap(), forward[k as usize]);
@@ -175,7 +175,7 @@ fn the_extent_is_exact_and_below_the_bound() {
                 epochs: 3,
                 max_steps,
             };
-            let schedule = Schedule::training(&data, &options, 5, horizon).unwrap();
+            let schedule = BatchSchedule::training(&data, &options, 5, horizon).unwrap();
             let mut seen = Extent::default();
             for k in 0..schedule.total_steps() {
                 let step = schedule.step(k).unwrap();
@@ -201,7 +201,7 @@ fn the_extent_is_exact_and_below_the_bound() {
 
 #[test]
 fn a_sequence_that_no_micro_batch_holds_is_named() {
-    let refused = Schedule::evaluation(&dataset(&[3, 9, 4]), &options(2, 1, Some(8)));
+    let refused = BatchSchedule::evaluation(&dataset(&[3, 9, 4]), &options(2, 1, Some(8)));
     let message = refused.err().expect("refused").to_string();
     assert!(
         message.starts_with("rows.jsonl:2: the row has 9 tokens, data.pack_tokens holds 8"),

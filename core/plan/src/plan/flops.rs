@@ -1,6 +1,6 @@
 //! A program -> the floating-point operations of a step, from which utilization is computed.
 
-use espalier_compile::program::{Program, Step};
+use espalier_compile::program::{KernelCall, Program};
 use espalier_data::MicroBatch;
 use espalier_interface::model::UnitKind;
 
@@ -56,7 +56,7 @@ impl Flops {
         of_tokens + self.per_batch as f64
     }
 
-    fn add(&mut self, step: &Step) {
+    fn add(&mut self, step: &KernelCall) {
         let flops = step.request.flops();
         self.per_token += flops.per_token;
         self.per_pair += flops.per_pair;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{OperandPlace, Program, Step};
+use espalier_compile::program::{KernelCall, OperandPlace, Program};
 use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::model::UnitKind;
 use espalier_interface::optimizer::OptimizerSpec;
@@ -56,7 +56,7 @@ pub(super) fn request(
 }
 
 /// The units whose params or gradients `steps` read or write.
-fn reads(steps: &[Step], params: &[Param]) -> BTreeSet<usize> {
+fn reads(steps: &[KernelCall], params: &[Param]) -> BTreeSet<usize> {
     let operands = steps.iter().flat_map(|step| &step.operands);
     let units = operands.filter_map(|operand| match *operand {
         OperandPlace::Param(param) | OperandPlace::Gradient(param) => Some(params[param].unit),

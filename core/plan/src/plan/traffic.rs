@@ -6,7 +6,7 @@
 //! launch reads and writes.
 
 use espalier_compile::params::Dtypes;
-use espalier_compile::program::{Program, Step, UnitProgram};
+use espalier_compile::program::{KernelCall, Program, UnitProgram};
 use espalier_interface::DType;
 use espalier_interface::model::UnitKind;
 
@@ -58,7 +58,7 @@ impl Traffic {
         elementwise / rates.elementwise + self.per_launch as f64 * launches / rates.memory
     }
 
-    fn add(&mut self, step: &Step) {
+    fn add(&mut self, step: &KernelCall) {
         let traffic = step.request.traffic();
         self.per_token += traffic.per_token;
         self.per_launch += traffic.per_launch;

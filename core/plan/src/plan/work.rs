@@ -1,6 +1,6 @@
 //! Training rows or a config -> the work of a step and of its busiest rank.
 
-use espalier_data::{DataOptions, Schedule};
+use espalier_data::{BatchSchedule, DataOptions};
 use serde::Serialize;
 
 use super::flops::{Flops, causal_pairs, pairs_of};
@@ -26,7 +26,7 @@ impl Work {
     ///
     /// # Errors
     /// [`Error::Data`] for rows that can no longer be read.
-    pub fn of_rows(rows: &Schedule, ranks: u64) -> Result<Self, Error> {
+    pub fn of_rows(rows: &BatchSchedule, ranks: u64) -> Result<Self, Error> {
         if rows.total_steps() == 0 {
             return Ok(Work::default());
         }

@@ -103,15 +103,9 @@ impl Registry {
     }
 }
 
-<<<<<<< HEAD:core/registry/src/registry/places.rs
-impl Places {
+impl ComponentSources {
     /// Reports, once per process, which of several components of a name is used, and which
     /// libraries cannot be used. Also what comes from a folder that a config file names.
-=======
-impl ComponentSources {
-    /// Reports, once per process, which of several components of a name is used, what comes from a
-    /// folder that a config file names, and which libraries cannot be used.
->>>>>>> c5ef907 (Name each kind of place by what it locates):core/registry/src/registry/component_sources.rs
     pub fn tell(&self) {
         for place in &self.used {
             let (component, from) = (&place.component, &place.from);

@@ -6,9 +6,9 @@
 
 mod candidate;
 mod choice;
+mod guide_stage;
 mod ladder;
 mod passes;
-mod step;
 mod text;
 mod tried;
 

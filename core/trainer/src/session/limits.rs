@@ -1,7 +1,7 @@
 //! Rows, or a config without rows -> the largest micro-batch, and micro-batches per step.
 
 use espalier_config::Config;
-use espalier_data::{Extent, Schedule};
+use espalier_data::{BatchSchedule, Extent};
 use espalier_plan::plan::BatchLimits;
 
 use super::rows::RunData;
@@ -36,7 +36,7 @@ pub(super) fn limits(data: &RunData) -> BatchLimits {
     let eval = data
         .eval
         .as_ref()
-        .map_or_else(Extent::default, Schedule::extent);
+        .map_or_else(Extent::default, BatchSchedule::extent);
     let extent = data.train.extent().join(eval);
     BatchLimits {
         max_tokens: extent.max_tokens.max(1) as u64,

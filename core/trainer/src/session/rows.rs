@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use espalier_config::{Origin, ResolvedConfig};
-use espalier_data::{Dataset, Horizon, Progress, Schedule, TooLongIs, Vocabulary};
+use espalier_data::{BatchSchedule, Dataset, Horizon, Progress, TooLongIs, Vocabulary};
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::model::Model;
 use espalier_plan::plan::Purpose;
@@ -39,9 +39,9 @@ pub(super) struct RowsModel<'a> {
 /// A run's rows.
 pub struct RunData {
     /// Steps of training; of an evaluation, one pass over its rows.
-    pub train: Schedule,
+    pub train: BatchSchedule,
     /// One pass over the held-out rows, if there are any.
-    pub eval: Option<Schedule>,
+    pub eval: Option<BatchSchedule>,
     /// Rows to be answered at every evaluation.
     pub questions: Option<Questions>,
     /// The tokenizer's hash, if any row of text needed it.
@@ -138,14 +138,14 @@ impl Rows {
         };
         let train = match purpose {
             Purpose::Train => {
-                Schedule::training(&self.train, &config.data, config.run.seed, horizon)?
+                BatchSchedule::training(&self.train, &config.data, config.run.seed, horizon)?
             }
             Purpose::Evaluate | Purpose::Generate => {
-                Schedule::evaluation(&self.train, &config.data)?
+                BatchSchedule::evaluation(&self.train, &config.data)?
             }
         };
         let eval = self.eval.as_ref();
-        let eval = eval.map(|eval| Schedule::evaluation(eval, &config.data));
+        let eval = eval.map(|eval| BatchSchedule::evaluation(eval, &config.data));
         let eval = eval.transpose()?;
         let tokenizer = self.vocabulary.loaded_tokenizer();
         let tokenizer_sha256 = tokenizer.map(|tokenizer| tokenizer.sha256().to_owned());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use espalier_compile::params::Param;
 use espalier_config::{ResolvedConfig, Section};
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Beside, Executor, PreparedRun, Storage};
 use espalier_engine::load::LoadReport;
@@ -67,7 +67,7 @@ pub(crate) struct Attempt<'a> {
     /// Completed steps, and the run's seed.
     pub at: [u64; 2],
     /// The next step's rows.
-    pub next: &'a Step,
+    pub next: &'a StepBatch,
     /// The expected component, where a swap is repeated on resume.
     pub expected: Option<&'a PluginIdentity>,
     /// The observer of the loading.

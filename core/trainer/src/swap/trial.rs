@@ -1,6 +1,6 @@
 //! A new executor beside the old one -> both losses of the next micro-batch, if the new one passes.
 
-use espalier_data::Step;
+use espalier_data::StepBatch;
 use espalier_engine::executor::{Executor, LossSum, Pass, StepPosition};
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_registry::{PluginFailure, PluginIdentity};
@@ -15,7 +15,7 @@ use crate::Error;
 /// Errors of a backend; numbers that are not finite, which are attributed to `plugin`.
 pub(super) fn run(
     [old, new]: [&Executor; 2],
-    step: &Step,
+    step: &StepBatch,
     [index, seed]: [u64; 2],
     plugin: &PluginIdentity,
 ) -> Result<[f64; 2], Error> {

@@ -1,6 +1,6 @@
 //! Measurement of a run's base between the loading of its weights and its first step.
 
-use espalier_data::Schedule;
+use espalier_data::BatchSchedule;
 use espalier_engine::executor::Executor;
 use espalier_engine::load::{Inspector, LoadReport};
 use espalier_engine::observer::Observer;
@@ -35,7 +35,7 @@ pub struct LoadedBase<'a> {
     /// The loaded model; for full fine-tuning, before any step.
     pub executor: &'a Executor,
     /// The held-out rows.
-    pub rows: &'a Schedule,
+    pub rows: &'a BatchSchedule,
     /// Any seed: the result does not depend on it.
     pub seed: u64,
     /// The host's threads.

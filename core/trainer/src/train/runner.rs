@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use espalier_config::Config;
-use espalier_data::Schedule;
+use espalier_data::BatchSchedule;
 use espalier_engine::exact_match::ExactMatch;
 use espalier_engine::measure::Peaks;
 use espalier_engine::observer::{EvalMetrics, Event, Observer, StepMetrics};
@@ -214,7 +214,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn evaluate(&mut self, rows: &Schedule) -> Result<EvalMetrics, Error> {
+    fn evaluate(&mut self, rows: &BatchSchedule) -> Result<EvalMetrics, Error> {
         let (seed, stop) = (self.config.run.seed, self.stop);
         let total = rows.total_steps();
         let outcome = self.live.team.evaluate(rows, seed, &mut |done| {

@@ -11,7 +11,7 @@ use crate::grad::{self, Target};
 use crate::params::{Dtypes, Param};
 use crate::program::draft::{Call, Draft};
 use crate::program::value_location::ValueLocation;
-use crate::program::{Limits, OperandPlace, Scalar, Step};
+use crate::program::{KernelCall, Limits, OperandPlace, Scalar};
 use crate::splice::SITE_SCALAR;
 
 /// What the steps of a unit are made of.
@@ -29,7 +29,7 @@ pub(super) struct UnitSteps<'a> {
 
 /// The steps of a sequence of calls.
 pub(super) struct PlacedSteps {
-    pub steps: Vec<Step>,
+    pub steps: Vec<KernelCall>,
     /// Bytes of working memory that they need.
     pub work_bytes: u64,
     /// The place of each value.
@@ -87,7 +87,11 @@ impl UnitSteps<'_> {
         lives
     }
 
-    fn step(&self, call: &Call<'_>, places: &HashMap<ValueId, ValueLocation>) -> Result<Step> {
+    fn step(
+        &self,
+        call: &Call<'_>,
+        places: &HashMap<ValueId, ValueLocation>,
+    ) -> Result<KernelCall> {
         let inputs = call
             .inputs
             .iter()
@@ -98,7 +102,7 @@ impl UnitSteps<'_> {
             Target::Gradient(local) => OperandPlace::Gradient(self.draft.unit.params[*local]),
         });
         let definition = op::definition(call.op, call.version);
-        Ok(Step {
+        Ok(KernelCall {
             request: self.request(call),
             operands: inputs
                 .chain(call.params.iter().map(bound))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{OperandPlace, Program, Step};
+use espalier_compile::program::{KernelCall, OperandPlace, Program};
 use espalier_interface::format::Decoding;
 use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::{
@@ -54,7 +54,7 @@ impl<'a> Maker<'a> {
         units.collect()
     }
 
-    fn steps(&mut self, steps: &[Step]) -> Result<Vec<PreparedStep>> {
+    fn steps(&mut self, steps: &[KernelCall]) -> Result<Vec<PreparedStep>> {
         steps
             .iter()
             .map(|step| {

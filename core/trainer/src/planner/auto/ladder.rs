@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::step::Step;
+use super::guide_stage::GuideStage;
 use super::tried::{Tried, best};
 
 /// A step and its best plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rung {
     /// The step.
-    pub step: Step,
+    pub step: GuideStage,
     /// The fastest of its plans that fits, or the one with the smallest excess; `None` without
     /// plans.
     pub best: Option<Tried>,
@@ -27,6 +27,6 @@ impl Ladder {
             step,
             best: best(tried.iter().filter(|one| one.step == step)).cloned(),
         };
-        Ladder(Step::ALL.map(rung).into())
+        Ladder(GuideStage::ALL.map(rung).into())
     }
 }

@@ -6,7 +6,7 @@ use espalier_plan::plan::{Assumed, RunPlan, Speeds, StepTime, Work};
 use serde::Serialize;
 
 use super::choice::Choice;
-use super::step::Step;
+use super::guide_stage::GuideStage;
 use crate::bytes::Bytes;
 
 /// Times with a smaller relative difference count as equal: the prediction is less accurate.
@@ -30,7 +30,7 @@ pub struct Tried {
     /// Its choice.
     pub choice: Choice,
     /// Its step of the guide.
-    pub step: Step,
+    pub step: GuideStage,
     /// Memory of each device, less a reserve where it is an estimate; `None` for devices that use
     /// host memory.
     pub device: Option<Room>,
@@ -84,7 +84,7 @@ impl Tried {
             available: Some(info.free_bytes - reserve),
         };
         Tried {
-            step: Step::of(&choice),
+            step: GuideStage::of(&choice),
             choice,
             device: (!info.shares_host_memory).then_some(device),
             host: Room {

@@ -22,7 +22,7 @@ fn tried(strategy: &str, offload: &str, needed: u64, secs: f64) -> Tried {
         defaults: Section::from_iter([("offload".to_owned(), "none".into())]),
     };
     Tried {
-        step: Step::of(&choice),
+        step: GuideStage::of(&choice),
         choice,
         device: Some(Room {
             needed,

@@ -14,7 +14,7 @@ use super::choice::Choice;
 /// A step of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum GuideStage {
     /// Every rank holds everything.
     Replicate,
     /// Every rank holds everything, and recomputes activations.
@@ -29,38 +29,38 @@ pub enum Step {
     OffloadActivations,
 }
 
-impl Step {
+impl GuideStage {
     /// All, in order.
-    pub const ALL: [Step; 6] = [
-        Step::Replicate,
-        Step::Recompute,
-        Step::ShardGradOp,
-        Step::FullShard,
-        Step::Offload,
-        Step::OffloadActivations,
+    pub const ALL: [GuideStage; 6] = [
+        GuideStage::Replicate,
+        GuideStage::Recompute,
+        GuideStage::ShardGradOp,
+        GuideStage::FullShard,
+        GuideStage::Offload,
+        GuideStage::OffloadActivations,
     ];
 
     /// The step of a choice.
     pub fn of(choice: &Choice) -> Self {
         match choice.stage {
-            MemoryStage::Replicate if choice.recompute == Recompute::None => Step::Replicate,
-            MemoryStage::Replicate => Step::Recompute,
-            MemoryStage::ShardState => Step::ShardGradOp,
-            MemoryStage::ShardWeights => Step::FullShard,
-            MemoryStage::OffloadWeights => Step::Offload,
-            MemoryStage::OffloadActivations => Step::OffloadActivations,
+            MemoryStage::Replicate if choice.recompute == Recompute::None => GuideStage::Replicate,
+            MemoryStage::Replicate => GuideStage::Recompute,
+            MemoryStage::ShardState => GuideStage::ShardGradOp,
+            MemoryStage::ShardWeights => GuideStage::FullShard,
+            MemoryStage::OffloadWeights => GuideStage::Offload,
+            MemoryStage::OffloadActivations => GuideStage::OffloadActivations,
         }
     }
 
     /// The step in words.
     pub fn words(self) -> &'static str {
         match self {
-            Step::Replicate => "a copy on every rank",
-            Step::Recompute => "recompute activations",
-            Step::ShardGradOp => "shard gradients and state",
-            Step::FullShard => "shard weights, too",
-            Step::Offload => "offload to the host",
-            Step::OffloadActivations => "offload activations",
+            GuideStage::Replicate => "a copy on every rank",
+            GuideStage::Recompute => "recompute activations",
+            GuideStage::ShardGradOp => "shard gradients and state",
+            GuideStage::FullShard => "shard weights, too",
+            GuideStage::Offload => "offload to the host",
+            GuideStage::OffloadActivations => "offload activations",
         }
     }
 }
