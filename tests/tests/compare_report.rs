@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use espalier_compare::record::{self, Failure};
-use espalier_compare::report::{Report, Verdict};
+use espalier_compare::report::{ComparisonVerdict, Report};
 use espalier_system::files::COMPARISON;
 use espalier_trainer::train;
 use serde_json::{Value as Json, json};
@@ -41,7 +41,7 @@ fn planted_differences_are_found_and_no_others() {
     let after = gap(&rows[3], "after") - gap(&rows[0], "after");
     let estimate = pair(&numbers, "hqq-2", "dense")["difference"]["estimate"].as_f64();
     assert!((after - estimate.expect("a number")).abs() < 1e-12);
-    assert_eq!(report.reading.verdict, Verdict::SeveralAreBest);
+    assert_eq!(report.reading.verdict, ComparisonVerdict::SeveralAreBest);
     let text = text(&report);
     for words in [
         "dense cannot be distinguished from nf4; hqq-3 and hqq-2 are worse.",
@@ -69,7 +69,7 @@ fn fewer_than_three_seeds_or_no_training_is_reported() {
         ..Scene::default()
     };
     let two = report(&two, |_| {});
-    assert_eq!(two.reading.verdict, Verdict::NoVerdict);
+    assert_eq!(two.reading.verdict, ComparisonVerdict::NoVerdict);
     assert!(
         two.pairs
             .iter()
@@ -117,7 +117,7 @@ fn bases_are_ranked_only_by_their_divergence_over_documents() {
         });
     };
     let undecided = report(&scene, |out| close(out, 0.003));
-    assert_eq!(undecided.reading.verdict, Verdict::SeveralAreBest);
+    assert_eq!(undecided.reading.verdict, ComparisonVerdict::SeveralAreBest);
     let words = "nf4 cannot be distinguished from hqq-3; hqq-2 is worse.";
     assert!(text(&undecided).contains(words), "{}", text(&undecided));
     assert!(
@@ -139,7 +139,7 @@ fn bases_are_ranked_only_by_their_divergence_over_documents() {
             });
         }
     });
-    assert_eq!(old.reading.verdict, Verdict::NothingToCompare);
+    assert_eq!(old.reading.verdict, ComparisonVerdict::NothingToCompare);
     assert!(
         text(&old).contains("has no divergence by document"),
         "{}",
@@ -170,7 +170,7 @@ fn models_worse_than_guessing_have_no_best_arm() {
                 edit_base(out, arm.name, |base| base.vocab = 6);
             }
         });
-        assert_eq!(report.reading.verdict, Verdict::NoVerdict);
+        assert_eq!(report.reading.verdict, ComparisonVerdict::NoVerdict);
         let text = text(&report);
         assert!(
             text.starts_with("No winner: worse than guessing."),
@@ -248,7 +248,7 @@ fn missing_and_broken_files_are_reported_and_do_not_end_the_report() {
     let seeds: Vec<usize> = broken.pairs.iter().map(|pair| pair.seeds.len()).collect();
     assert_eq!(seeds, [1, 2, 2, 1, 0, 1]);
     assert!(broken.pairs.iter().all(|pair| !pair.is_real), "{text}");
-    assert_eq!(broken.reading.verdict, Verdict::NoVerdict);
+    assert_eq!(broken.reading.verdict, ComparisonVerdict::NoVerdict);
 
     for documents in [0, 1] {
         let scene = Scene {
@@ -267,7 +267,7 @@ fn missing_and_broken_files_are_reported_and_do_not_end_the_report() {
     };
     assert_eq!(
         report(&nobody, |_| {}).reading.verdict,
-        Verdict::NothingToCompare
+        ComparisonVerdict::NothingToCompare
     );
     let alone = Scene {
         samples: SAMPLES[..1].to_vec(),
@@ -275,7 +275,7 @@ fn missing_and_broken_files_are_reported_and_do_not_end_the_report() {
     };
     assert_eq!(
         report(&alone, |_| {}).reading.verdict,
-        Verdict::NothingToCompare
+        ComparisonVerdict::NothingToCompare
     );
     let nothing = report(&Scene::default(), |out| {
         fs::remove_dir_all(out.join("arms")).expect("there");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use espalier_report::{Report, Verdict};
+use espalier_report::{Report, RunVerdict};
 use serde_json::{Value as Json, json};
 
 /// A directory with the record of a run and these metrics.
@@ -158,7 +158,7 @@ fn a_torn_or_foreign_line_is_skipped_and_counted() {
     metrics.extend(b"{\"step\": 21, \"loss\": NaN, \"grad_norm\": 1}\n\xff\xfe\n{\"step\":22,\"lo");
     let place = run(&metrics, |_| {});
     let report = Report::of(place.path()).expect("a report");
-    assert_eq!(report.reading.verdict, Verdict::Diverged);
+    assert_eq!(report.reading.verdict, RunVerdict::Diverged);
     let text = report.reading.to_string();
     assert!(text.contains("loss of step 21 is not a number"), "{text}");
     assert!(

@@ -6,7 +6,7 @@ mod reading;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_report::{Basis, Report, Told, Verdict};
+use espalier_report::{Basis, Report, RunVerdict, Told};
 use serde_json::{Value as Json, json};
 
 use reading::{Outcome, check};
@@ -82,7 +82,7 @@ fn the_quickstart_learned() {
     let report = Report::of(&recorded("quickstart")).expect("a report");
     assert_eq!(
         report.reading.verdict,
-        Verdict::Learned,
+        RunVerdict::Learned,
         "{}",
         report.reading
     );
@@ -98,7 +98,7 @@ fn the_quickstart_learned() {
     let report = Report::of(place.path()).expect("a report");
     assert_eq!(
         report.reading.verdict,
-        Verdict::Learned,
+        RunVerdict::Learned,
         "{}",
         report.reading
     );
@@ -114,7 +114,7 @@ fn the_quickstart_learned() {
     let report = Report::of(place.path()).expect("a report");
     assert_eq!(
         report.reading.verdict,
-        Verdict::Learned,
+        RunVerdict::Learned,
         "{}",
         report.reading
     );
@@ -146,7 +146,7 @@ fn untrained_runs_are_not_reported_as_changed() {
         let verdict = report.reading.verdict;
         if matches!(
             verdict,
-            Verdict::Learned | Verdict::GotWorse | Verdict::Diverged
+            RunVerdict::Learned | RunVerdict::GotWorse | RunVerdict::Diverged
         ) {
             changed.push(report.reading.to_string());
         }

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use super::statistics::{DRAWS, Noise};
 
-pub use facts::{Facts, Measure, Obstacle, Standing, Verdict};
+pub use facts::{ComparisonVerdict, Facts, Measure, Obstacle, Standing};
 pub use findings::{ArmFindings, Findings, RunFindings};
 pub use pair::Pair;
 pub use quality::Quality;

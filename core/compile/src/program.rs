@@ -24,7 +24,7 @@ use crate::splice;
 
 pub use cached::CacheShape;
 pub use memory::{ArenaLayout, SavedBlock};
-pub use value_location::{BATCH, Extent, Region, ValueLocation};
+pub use value_location::{BATCH, Extent, ValueLocation, ValueMemory};
 
 /// Sizes and policies of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

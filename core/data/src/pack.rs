@@ -5,14 +5,14 @@ use super::row::UNTRAINED;
 
 /// What a micro-batch may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum BatchLimit {
     /// This many sequences, in the step's order.
     Sequences(usize),
     /// Whole sequences up to this many tokens; every sequence of the run fits.
     Tokens(usize),
 }
 
-impl Packing {
+impl BatchLimit {
     /// The positions of each micro-batch's sequences in the step, from their `lengths`.
     ///
     /// `Tokens` takes the longest sequence first and puts each into the first micro-batch with
@@ -22,8 +22,10 @@ impl Packing {
     pub(super) fn groups(self, lengths: &[usize]) -> Vec<Vec<u32>> {
         let all: Vec<u32> = (0..lengths.len() as u32).collect();
         let capacity = match self {
-            Packing::Sequences(count) => return all.chunks(count).map(<[u32]>::to_vec).collect(),
-            Packing::Tokens(capacity) => capacity,
+            BatchLimit::Sequences(count) => {
+                return all.chunks(count).map(<[u32]>::to_vec).collect();
+            }
+            BatchLimit::Tokens(capacity) => capacity,
         };
         let length = |position: u32| lengths[position as usize];
         let mut longest_first = all;
@@ -112,28 +114,28 @@ mod tests {
 
     #[test]
     fn sequences_are_cut_in_order_with_a_smaller_last_group() {
-        let groups = Packing::Sequences(2).groups(&[9, 1, 5, 3, 7]);
+        let groups = BatchLimit::Sequences(2).groups(&[9, 1, 5, 3, 7]);
         assert_eq!(groups, [vec![0, 1], vec![2, 3], vec![4]]);
-        assert!(Packing::Sequences(4).groups(&[]).is_empty());
+        assert!(BatchLimit::Sequences(4).groups(&[]).is_empty());
     }
 
     #[test]
     fn tokens_fill_with_whole_sequences_and_keep_the_steps_order() {
         // Longest first: 7 | 6 | 4 joins 6 | 3 joins 7 | 2 opens a third.
-        let groups = Packing::Tokens(10).groups(&[2, 3, 4, 6, 7]);
+        let groups = BatchLimit::Tokens(10).groups(&[2, 3, 4, 6, 7]);
         assert_eq!(groups, [vec![0], vec![1, 4], vec![2, 3]]);
-        assert_eq!(Packing::Tokens(10).groups(&[10, 10]), [vec![0], vec![1]]);
+        assert_eq!(BatchLimit::Tokens(10).groups(&[10, 10]), [vec![0], vec![1]]);
         assert_eq!(
-            Packing::Tokens(10).groups(&[5, 5, 5]),
+            BatchLimit::Tokens(10).groups(&[5, 5, 5]),
             [vec![0, 1], vec![2]]
         );
-        assert!(Packing::Tokens(10).groups(&[]).is_empty());
+        assert!(BatchLimit::Tokens(10).groups(&[]).is_empty());
     }
 
     #[test]
     fn every_sequence_is_placed_once_and_no_group_overflows() {
         let lengths: Vec<usize> = (0..200).map(|i| 1 + (i * 37) % 50).collect();
-        let groups = Packing::Tokens(64).groups(&lengths);
+        let groups = BatchLimit::Tokens(64).groups(&lengths);
         let mut placed: Vec<u32> = groups.concat();
         placed.sort_unstable();
         assert!(placed.into_iter().eq(0..200));

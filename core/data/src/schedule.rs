@@ -12,7 +12,7 @@ use super::dataset::Dataset;
 use super::error::{DataError, RowFault};
 use super::options::DataOptions;
 use super::order::Order;
-use super::pack::{MicroBatch, Packing};
+use super::pack::{BatchLimit, MicroBatch};
 
 pub use extent::Extent;
 
@@ -48,7 +48,7 @@ pub struct BatchSchedule {
     dataset: Dataset,
     order: Order,
     batch_size: usize,
-    packing: Packing,
+    packing: BatchLimit,
     steps_per_epoch: u64,
     total_steps: u64,
     extent: Extent,
@@ -114,8 +114,8 @@ impl BatchSchedule {
             order,
             batch_size: options.batch_size,
             packing: match options.pack_tokens {
-                Some(capacity) => Packing::Tokens(capacity),
-                None => Packing::Sequences(options.micro_batch),
+                Some(capacity) => BatchLimit::Tokens(capacity),
+                None => BatchLimit::Sequences(options.micro_batch),
             },
             steps_per_epoch,
             total_steps: all_steps.min(horizon.max_steps.unwrap_or(u64::MAX)),

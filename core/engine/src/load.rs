@@ -51,7 +51,7 @@ pub enum Origin<'a> {
 
 /// Where the segments of a packed param come from.
 #[derive(Clone, Copy)]
-pub enum Packing<'a> {
+pub enum SegmentSource<'a> {
     /// The dense weight is read and encoded.
     Encode(&'a Chosen<dyn Quantizer>),
     /// The files hold it packed.
@@ -63,10 +63,10 @@ pub fn packing<'a>(
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     saved: &'a HashMap<usize, SavedParam>,
     index: usize,
-) -> Option<Packing<'a>> {
+) -> Option<SegmentSource<'a>> {
     match saved.get(&index) {
-        Some(saved) => Some(Packing::Saved(saved)),
-        None => quantizers.get(&index).map(Packing::Encode),
+        Some(saved) => Some(SegmentSource::Saved(saved)),
+        None => quantizers.get(&index).map(SegmentSource::Encode),
     }
 }
 

@@ -50,7 +50,7 @@ pub use arithmetic::Arithmetic;
 pub use assumed::Assumed;
 pub use demand::{BatchLimits, Demand, Generation, Purpose};
 pub use flops::Flops;
-pub use host_memory::HostMemory;
+pub use host_memory::HostMemoryPlan;
 pub use idle::IdleRanks;
 pub use moved::{Moved, Mover};
 pub use speeds::{GivenSpeeds, KernelRates, Source, Speeds};

@@ -25,7 +25,7 @@ use crate::registry::{PluginIdentity, Registry};
 
 pub use adapter_options::refuse_others as refuse_other_adapter_options;
 pub use collectives::{Collectives, DeviceCollective};
-pub use packed_checkpoint::{PackedCheckpoint, Packing};
+pub use packed_checkpoint::{PackedCheckpoint, PackedWith};
 pub use quantizers::Quantizers;
 pub use replacement::Replacement;
 pub use saved_description::{read_constant, read_object};

@@ -17,7 +17,7 @@ const OFTEN_CLIPPED: f64 = 0.25;
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RunVerdict {
     /// The decisive loss fell: held-out loss, else training loss.
     Learned,
     /// The held-out loss rose while the training loss did not.
@@ -79,7 +79,7 @@ pub struct Clipping {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
     /// The outcome.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// The last completed step.
     pub done: u64,
     /// Planned steps, where not all are completed.
@@ -128,7 +128,7 @@ impl Facts {
         let held_out = Some(losses(&metrics.evals)).filter(|_| finite);
         let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(metrics.evals.iter().filter_map(of));
         let mut facts = Facts {
-            verdict: Verdict::TooShort,
+            verdict: RunVerdict::TooShort,
             done,
             planned: record.data.total_steps.filter(|planned| done < *planned),
             not_finite,
@@ -153,25 +153,25 @@ impl Facts {
         facts
     }
 
-    fn conclude(&self, steps: usize) -> Verdict {
+    fn conclude(&self, steps: usize) -> RunVerdict {
         if self.not_finite.is_some() {
-            return Verdict::Diverged;
+            return RunVerdict::Diverged;
         }
         if steps == 0 {
-            return Verdict::TooShort;
+            return RunVerdict::TooShort;
         }
         let ran_away = |training: &Change| {
             training.told == Told::Rose && training.after >= training.before * (1.0 + DIVERGED)
         };
         if self.training.as_ref().is_some_and(ran_away) {
-            return Verdict::Diverged;
+            return RunVerdict::Diverged;
         }
         if self.turn.is_some() {
-            return Verdict::Overfits;
+            return RunVerdict::Overfits;
         }
         match self.held_out.or(self.training) {
             Some(change) => change.verdict(),
-            None => Verdict::TooShort,
+            None => RunVerdict::TooShort,
         }
     }
 }
@@ -262,13 +262,13 @@ fn clipping(metrics: &RunMetrics, norm: f64) -> Option<Clipping> {
 
 impl Change {
     /// The verdict by the decisive loss.
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> RunVerdict {
         match self.told {
-            Told::Fell => Verdict::Learned,
-            Told::Rose => Verdict::GotWorse,
-            Told::Still => Verdict::NothingLearned,
-            Told::Unknown if self.is_of_few_steps() => Verdict::TooShort,
-            Told::Unknown => Verdict::CannotTell,
+            Told::Fell => RunVerdict::Learned,
+            Told::Rose => RunVerdict::GotWorse,
+            Told::Still => RunVerdict::NothingLearned,
+            Told::Unknown if self.is_of_few_steps() => RunVerdict::TooShort,
+            Told::Unknown => RunVerdict::CannotTell,
         }
     }
 }

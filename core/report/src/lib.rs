@@ -37,7 +37,7 @@ use run_metrics::RunMetrics;
 
 pub use change::{Basis, Change, RowOrder, Told};
 pub use error::{Error, Result};
-pub use facts::{Clipping, Ends, Facts, NotFinite, Turn, Verdict};
+pub use facts::{Clipping, Ends, Facts, NotFinite, RunVerdict, Turn};
 pub use headline::Headline;
 pub use memory::Memory;
 pub use peak::SharesOfPeak;

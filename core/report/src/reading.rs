@@ -8,7 +8,7 @@ use espalier_system::number::{percent, significant};
 use serde::Serialize;
 
 use super::change::{Basis, Change, Told};
-use super::facts::{Ends, Facts, NotFinite, Turn, Verdict};
+use super::facts::{Ends, Facts, NotFinite, RunVerdict, Turn};
 
 /// The rules of the sentences, for the report's small print.
 pub const RULES: &str = "Held-out loss counts where there is one, else training loss. A loss is \
@@ -30,22 +30,22 @@ pub const RULES: &str = "Held-out loss counts where there is one, else training 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     /// The outcome.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// The reasons and other notable facts.
     pub sentences: Vec<String>,
 }
 
-impl Verdict {
+impl RunVerdict {
     /// A short name of the verdict.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Learned => "Learned",
-            Verdict::Overfits => "Overfits",
-            Verdict::NothingLearned => "Nothing learned",
-            Verdict::GotWorse => "Got worse",
-            Verdict::Diverged => "Diverged",
-            Verdict::CannotTell => "Inconclusive",
-            Verdict::TooShort => "Too short for a verdict",
+            RunVerdict::Learned => "Learned",
+            RunVerdict::Overfits => "Overfits",
+            RunVerdict::NothingLearned => "Nothing learned",
+            RunVerdict::GotWorse => "Got worse",
+            RunVerdict::Diverged => "Diverged",
+            RunVerdict::CannotTell => "Inconclusive",
+            RunVerdict::TooShort => "Too short to tell",
         }
     }
 }
@@ -114,11 +114,11 @@ fn why(facts: &Facts) -> String {
         );
     }
     match (facts.verdict, &facts.turn, &facts.held_out, &facts.training) {
-        (Verdict::Diverged, _, _, Some(training)) => {
+        (RunVerdict::Diverged, _, _, Some(training)) => {
             let moved = moved("The training loss", training, "");
             format!("{moved} Lower optim.learning_rate or raise the warm-up.")
         }
-        (Verdict::Overfits, Some(turn), _, _) => turned(turn),
+        (RunVerdict::Overfits, Some(turn), _, _) => turned(turn),
         (_, _, Some(held_out), Some(training)) => by_held_out(held_out, training),
         (_, _, None, Some(training)) => by_training(training),
         _ => "No step is done.".to_owned(),

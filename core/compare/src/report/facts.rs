@@ -11,7 +11,7 @@ use crate::statistics::{Basis, ComparedPair, Difference, FEWEST_SEEDS, Family};
 /// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// One arm is significantly better than every other.
     OneIsBest,
     /// Several arms do not differ significantly from the best; others do.
@@ -77,7 +77,7 @@ pub enum Standing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
     /// The measure by which arms are ranked.
     pub measure: Measure,
     /// Why there is no verdict.
@@ -107,7 +107,7 @@ impl Facts {
             (false, None) => (Measure::HeldOutLoss, Contest::default()),
         };
         let mut facts = Facts {
-            verdict: Verdict::NothingToCompare,
+            verdict: ComparisonVerdict::NothingToCompare,
             measure,
             obstacle: None,
             leader: None,
@@ -214,7 +214,7 @@ impl Facts {
     /// Sets the verdict and each arm's standing; `arms` is the number of ranked arms.
     fn set_verdict(&mut self, arms: usize) {
         if self.obstacle.is_some() {
-            self.verdict = Verdict::NoVerdict;
+            self.verdict = ComparisonVerdict::NoVerdict;
             self.comparisons
                 .iter_mut()
                 .for_each(|comparison| comparison.told = false);
@@ -237,9 +237,9 @@ impl Facts {
             };
         }
         let (verdict, standing) = match told {
-            0 => (Verdict::AllAlike, Standing::Lowest),
-            all if all == arms - 1 => (Verdict::OneIsBest, Standing::Best),
-            _ => (Verdict::SeveralAreBest, Standing::Lowest),
+            0 => (ComparisonVerdict::AllAlike, Standing::Lowest),
+            all if all == arms - 1 => (ComparisonVerdict::OneIsBest, Standing::Best),
+            _ => (ComparisonVerdict::SeveralAreBest, Standing::Lowest),
         };
         self.verdict = verdict;
         self.standings[leader] = standing;

@@ -8,7 +8,7 @@ use espalier_system::number::{signed, significant};
 use serde::Serialize;
 
 use super::enumeration::listed;
-use super::facts::{Facts, Measure, Obstacle, Standing, Verdict};
+use super::facts::{ComparisonVerdict, Facts, Measure, Obstacle, Standing};
 use super::findings::Findings;
 use super::pair::{Pair, shown, shown_width};
 use super::row::ArmRow;
@@ -44,7 +44,7 @@ const MOST_NEEDS: usize = 3;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
     /// The verdict in a few words.
     pub headline: String,
     /// The reasons and further notes.
@@ -125,7 +125,7 @@ fn headline(numbers: Numbers<'_>) -> String {
     let worse = facts.those(Standing::Worse);
     let untold = numbers.names(&facts.those(Standing::NotToldApart));
     match (facts.verdict, facts.obstacle) {
-        (Verdict::OneIsBest, _) => {
+        (ComparisonVerdict::OneIsBest, _) => {
             let of = of_those(numbers, "of");
             if numbers.is_trained() {
                 format!("{leader} is best{of}")
@@ -133,22 +133,24 @@ fn headline(numbers: Numbers<'_>) -> String {
                 format!("{leader} is closest to the dense base{of}")
             }
         }
-        (Verdict::SeveralAreBest, _) => format!(
+        (ComparisonVerdict::SeveralAreBest, _) => format!(
             "{untold} cannot be distinguished from {leader}; {} {} worse",
             numbers.names(&worse),
             if worse.len() == 1 { "is" } else { "are" }
         ),
-        (Verdict::AllAlike, _) if facts.other_significant_pairs().is_empty() => {
+        (ComparisonVerdict::AllAlike, _) if facts.other_significant_pairs().is_empty() => {
             format!("No difference was found{}", of_those(numbers, "among"))
         }
-        (Verdict::AllAlike, _) => format!("{untold} cannot be distinguished from {leader}"),
-        (_, Some(Obstacle::FewSeeds)) => "Too few seeds for a verdict".to_owned(),
-        (_, Some(Obstacle::FewDocuments)) => "Too few documents for a verdict".to_owned(),
+        (ComparisonVerdict::AllAlike, _) => {
+            format!("{untold} cannot be distinguished from {leader}")
+        }
+        (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
+        (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
         (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
         (_, Some(Obstacle::WorseThanGuessing { .. })) => {
             "No winner: worse than guessing".to_owned()
         }
-        (Verdict::NoVerdict | Verdict::NothingToCompare, None) => {
+        (ComparisonVerdict::NoVerdict | ComparisonVerdict::NothingToCompare, None) => {
             if numbers.is_trained() {
                 "Nothing to compare yet".to_owned()
             } else {
@@ -247,24 +249,26 @@ fn told(numbers: Numbers<'_>) -> String {
         format!(", but {}", listed(&beside))
     };
     match (facts.verdict, worse.first()) {
-        (Verdict::OneIsBest, Some(next)) if worse.len() == 1 => {
+        (ComparisonVerdict::OneIsBest, Some(next)) if worse.len() == 1 => {
             format!(
                 "{} has a loss {} higher",
                 numbers.name(*next),
                 numbers.above(*next)
             )
         }
-        (Verdict::OneIsBest, Some(next)) => format!(
+        (ComparisonVerdict::OneIsBest, Some(next)) => format!(
             "all others are above it by more than noise, the nearest, {}, by {}",
             numbers.name(*next),
             numbers.above(*next)
         ),
-        (Verdict::SeveralAreBest, _) => format!(
+        (ComparisonVerdict::SeveralAreBest, _) => format!(
             "{} {} above it by more than noise{beside}",
             numbers.names(&worse),
             if worse.len() == 1 { "is" } else { "are" }
         ),
-        (Verdict::AllAlike, _) => format!("no other can be distinguished from it{beside}"),
+        (ComparisonVerdict::AllAlike, _) => {
+            format!("no other can be distinguished from it{beside}")
+        }
         _ => "there is no other arm to compare with it".to_owned(),
     }
 }

@@ -2,7 +2,7 @@
 //! unit.
 
 use super::Limits;
-use super::value_location::{Extent, Region, ValueLocation};
+use super::value_location::{Extent, ValueLocation, ValueMemory};
 use crate::arena::aligned;
 
 /// The parts of the arena in their order, in bytes.
@@ -58,7 +58,7 @@ impl SavedBlock {
         self.values.push((offset, extent));
         self.bytes += aligned(extent.bytes(limits.max_tokens, limits.max_sequences));
         ValueLocation {
-            region: Region::Saved(unit),
+            region: ValueMemory::Saved(unit),
             offset,
             extent,
             by_chunk: false,

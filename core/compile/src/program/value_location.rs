@@ -5,7 +5,7 @@ use espalier_interface::{PluginError, Result};
 
 /// A part of a run's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub enum ValueMemory {
     /// A tensor of the micro-batch, by its index in [`BATCH`].
     Batch(usize),
     /// The arena; offsets count from its start.
@@ -50,7 +50,7 @@ impl Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueLocation {
     /// The memory that holds it.
-    pub region: Region,
+    pub region: ValueMemory,
     /// First byte within the region.
     pub offset: u64,
     /// Size.
@@ -64,7 +64,7 @@ impl ValueLocation {
     /// A place in the arena that launches use as a whole.
     pub(super) fn in_arena(offset: u64, extent: Extent) -> Self {
         ValueLocation {
-            region: Region::Arena,
+            region: ValueMemory::Arena,
             offset,
             extent,
             by_chunk: false,
@@ -88,7 +88,7 @@ impl ValueLocation {
             Extent::PerToken(4)
         };
         Ok(ValueLocation {
-            region: Region::Batch(index),
+            region: ValueMemory::Batch(index),
             offset: 0,
             extent,
             by_chunk,

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::BatchSchedule;
 use crate::error::DataError;
-use crate::pack::Packing;
+use crate::pack::BatchLimit;
 
 /// Most sequences of a run, repeated ones included, whose micro-batches are all measured (some
 /// seconds). The sizes of a longer run are bounded instead.
@@ -77,12 +77,12 @@ impl BatchSchedule {
         let sum = |lengths: &[u32]| lengths.iter().map(|&length| length as usize).sum();
         let step_sequences = self.batch_size.min(rows);
         let (max_tokens, max_sequences, max_micro_batches) = match self.packing {
-            Packing::Sequences(count) => {
+            BatchLimit::Sequences(count) => {
                 let count = count.min(step_sequences);
                 let longest = sum(&lengths[rows - count..]);
                 (longest, count, step_sequences.div_ceil(count))
             }
-            Packing::Tokens(capacity) => {
+            BatchLimit::Tokens(capacity) => {
                 let shortest = lengths.iter().scan(0, |sum, &length| {
                     *sum += length as usize;
                     Some(*sum)

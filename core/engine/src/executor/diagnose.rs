@@ -1,6 +1,6 @@
 //! A loss that is not finite -> the first tensor of the step that is not finite.
 
-use espalier_compile::program::{OperandPlace, Region};
+use espalier_compile::program::{OperandPlace, ValueMemory};
 use espalier_data::MicroBatch;
 use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, WeightLayout};
@@ -149,7 +149,7 @@ impl Executor {
         let OperandPlace::Value(place) = place else {
             return None;
         };
-        if matches!(place.region, Region::Batch(_)) || place.by_chunk {
+        if matches!(place.region, ValueMemory::Batch(_)) || place.by_chunk {
             return None;
         }
         let bytes = place.extent.bytes(window.tokens, 0);

@@ -1,8 +1,8 @@
 //! Operands of a step -> their ranges of the device's memory.
 
-use espalier_compile::program::Region;
+use espalier_compile::program::ValueMemory;
 use espalier_interface::{BufferRange, PluginError};
-use espalier_plan::step_plan::{Region as PlacedRegion, RegionKind};
+use espalier_plan::step_plan::{Region, RegionKind};
 
 use super::Executor;
 use super::storage::part;
@@ -12,15 +12,15 @@ impl Executor {
     /// `bytes` bytes of a value from byte `offset` of its region on.
     pub(super) fn value(
         &self,
-        region: Region,
+        region: ValueMemory,
         offset: u64,
         bytes: u64,
-        regions: &[PlacedRegion],
+        regions: &[Region],
     ) -> BufferRange {
         match region {
-            Region::Arena => self.storage.arena_range(offset, bytes),
-            Region::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
-            Region::Saved(unit) => {
+            ValueMemory::Arena => self.storage.arena_range(offset, bytes),
+            ValueMemory::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
+            ValueMemory::Saved(unit) => {
                 let mut regions = regions.iter();
                 let brought = regions.find(|one| one.unit == unit && one.held == RegionKind::Saved);
                 match brought {
@@ -40,7 +40,7 @@ impl Executor {
     pub(super) fn param(
         &self,
         param: usize,
-        regions: &[PlacedRegion],
+        regions: &[Region],
         ranges: &mut Vec<BufferRange>,
     ) -> Result<()> {
         let resident = self.storage.param(param);
@@ -66,7 +66,7 @@ impl Executor {
     }
 
     /// The gradient that a micro-batch adds to.
-    pub(super) fn gradient(&self, param: usize, regions: &[PlacedRegion]) -> Result<BufferRange> {
+    pub(super) fn gradient(&self, param: usize, regions: &[Region]) -> Result<BufferRange> {
         if let Some(resident) = self.storage.gradient(param) {
             return Ok(resident);
         }
@@ -77,12 +77,7 @@ impl Executor {
     }
 
     /// The region of a unit that holds `held`.
-    fn whole(
-        &self,
-        unit: usize,
-        held: RegionKind,
-        regions: &[PlacedRegion],
-    ) -> Result<BufferRange> {
+    fn whole(&self, unit: usize, held: RegionKind, regions: &[Region]) -> Result<BufferRange> {
         let mut regions = regions.iter();
         let found = regions.find(|region| region.unit == unit && region.held == held);
         match found {

@@ -6,7 +6,7 @@ use espalier_interface::WeightLayout;
 use espalier_system::failure::UsageError;
 
 use super::SavedWeight;
-use super::{Origin, Packing, stored_name};
+use super::{Origin, SegmentSource, stored_name};
 use crate::Error;
 
 /// Refuses a param that its origin lacks, or has otherwise than the plan. The files' data are not
@@ -18,7 +18,7 @@ use crate::Error;
 pub fn check_origin(
     param: &Param,
     origin: Origin<'_>,
-    packing: Option<Packing<'_>>,
+    packing: Option<SegmentSource<'_>>,
 ) -> Result<(), Error> {
     match (origin, &param.layout) {
         (Origin::Random, WeightLayout::Dense(_)) => Ok(()),
@@ -30,7 +30,7 @@ pub fn check_origin(
             next_step: "leave the quantizer out, or model.init = \"random\"".to_owned(),
         })),
         (Origin::Files(store), layout) => match (layout, packing) {
-            (WeightLayout::Packed(format), Some(Packing::Saved(saved))) => {
+            (WeightLayout::Packed(format), Some(SegmentSource::Saved(saved))) => {
                 SavedWeight::new(saved, format).check_headers(store)
             }
             _ => {

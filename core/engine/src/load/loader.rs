@@ -19,7 +19,7 @@ use espalier_system::files::TensorStore;
 use super::decode_check::DecodeChecks;
 use super::drawn::Drawn;
 use super::{
-    EncodedWeight, Initialise, Inspector, LoadReport, Origin, Packing, SavedWeight, Scratch,
+    EncodedWeight, Initialise, Inspector, LoadReport, Origin, SavedWeight, Scratch, SegmentSource,
     not_finite, read_weight, stored_name,
 };
 use crate::Error;
@@ -109,7 +109,7 @@ impl<'a> Loader<'a> {
         (index, param): (usize, &Param),
         ranges: &[BufferRange],
         origin: Origin<'_>,
-        packing: Option<Packing<'_>>,
+        packing: Option<SegmentSource<'_>>,
     ) -> Result<(), Error> {
         let _about = call_site::about_text(&param.name);
         match (&param.layout, origin) {
@@ -126,11 +126,11 @@ impl<'a> Loader<'a> {
             }
             (WeightLayout::Packed(format), origin) => {
                 match (packing.expect("a packed param has a packing"), origin) {
-                    (Packing::Saved(saved), Origin::Files(store)) => {
+                    (SegmentSource::Saved(saved), Origin::Files(store)) => {
                         self.saved(ranges, store, SavedWeight::new(saved, format))?;
                         self.decode_checks.packed(param, format);
                     }
-                    (Packing::Encode(quantizer), Origin::Files(store)) => {
+                    (SegmentSource::Encode(quantizer), Origin::Files(store)) => {
                         self.packed(ranges, (param, format), store, quantizer)?;
                     }
                     (_, Origin::Random) => {

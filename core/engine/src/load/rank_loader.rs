@@ -14,7 +14,7 @@ use espalier_plan::stage_layout::{StageRegion, StagedRun};
 use espalier_system::stop::StopFlag;
 
 use super::member::{Member, agree, together};
-use super::{HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, Packing, Stage};
+use super::{HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, SegmentSource, Stage};
 use crate::Error;
 use crate::error::BackendCall;
 use crate::observer::{Event, Observer};
@@ -43,7 +43,7 @@ pub struct RankLoader<'a> {
     /// Where a param comes from.
     pub origin: &'a dyn Fn(&Param) -> Origin<'a>,
     /// Where the segments of a packed param come from.
-    pub packing: &'a dyn Fn(usize) -> Option<Packing<'a>>,
+    pub packing: &'a dyn Fn(usize) -> Option<SegmentSource<'a>>,
     /// The seed of random params.
     pub seed: u64,
     /// Told of the progress of the process's first rank.

@@ -8,7 +8,7 @@ use espalier_interface::bytes::Bytes;
 use espalier_system::failure::UsageError;
 use espalier_system::world::World;
 
-use super::{HostMemory, MemoryPlan, RunPlan};
+use super::{HostMemoryPlan, MemoryPlan, RunPlan};
 use crate::Error;
 
 /// Most ranks of an assumed world.
@@ -118,7 +118,7 @@ impl Assumed {
     }
 
     /// A rank's memory, and the memory of its machine unless one rank has all of it.
-    pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemory>) {
+    pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemoryPlan>) {
         let shares = plan.device_info.shares_host_memory;
         if shares && plan.is_alone() {
             return (plan.memory, None);
@@ -132,7 +132,7 @@ impl Assumed {
     }
 
     /// The planned memory of each machine of a plan, with what is available of it.
-    pub fn machine(&self, plan: &RunPlan) -> HostMemory {
+    pub fn machine(&self, plan: &RunPlan) -> HostMemoryPlan {
         let mut host = plan.host_memory();
         host.available = match (self.host, plan.device_info.shares_host_memory) {
             (Some(host), _) => Some(host.0),

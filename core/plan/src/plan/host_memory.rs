@@ -9,7 +9,7 @@ use crate::stage_layout::StageLayout;
 /// Bytes of host memory by category, of all ranks of a machine, or of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct HostMemory {
+pub struct HostMemoryPlan {
     /// Frozen weights kept on the host: one copy per machine, or the ranks' parts.
     pub weights: u64,
     /// Trainable params, reduced gradients and optimizer state that are kept on the host.
@@ -31,17 +31,17 @@ pub struct HostMemory {
     pub available: Option<u64>,
 }
 
-impl HostMemory {
+impl HostMemoryPlan {
     /// The memory of a machine of the plan's world.
     pub fn of(plan: &RunPlan) -> Self {
         let world = plan.demand.world;
-        HostMemory::of_ranks(plan, world.ranks_per_machine(), world.processes_per_machine)
+        HostMemoryPlan::of_ranks(plan, world.ranks_per_machine(), world.processes_per_machine)
     }
 
     /// The memory of a process of the plan's world. All processes of a machine count its one copy
     /// of the weights.
     pub fn of_process(plan: &RunPlan) -> Self {
-        HostMemory::of_ranks(plan, plan.demand.world.ranks_per_process(), 1)
+        HostMemoryPlan::of_ranks(plan, plan.demand.world.ranks_per_process(), 1)
     }
 
     fn of_ranks(plan: &RunPlan, ranks: u32, processes: u32) -> Self {
@@ -49,7 +49,7 @@ impl HostMemory {
         let ranks = u64::from(ranks);
         let shares = plan.device_info.shares_host_memory;
         let on_device = |bytes: u64| if shares { ranks * bytes } else { 0 };
-        let mut host = HostMemory {
+        let mut host = HostMemoryPlan {
             weights: sizes.machine_copy + ranks * sizes.frozen_on_host,
             trained: ranks * sizes.trained_on_host,
             saved_activations: ranks * sizes.saved_on_host,
@@ -57,7 +57,7 @@ impl HostMemory {
             devices: on_device(rank.on_device()),
             program: rank.program * u64::from(processes),
             loading: ranks * rank.loading + on_the_way(plan),
-            ..HostMemory::default()
+            ..HostMemoryPlan::default()
         };
         let placed = on_device(rank.weights + rank.trainable);
         let kept = host.weights + host.trained + host.staging + placed;

@@ -4,7 +4,7 @@ use espalier_interface::bytes::Bytes;
 use espalier_system::memory::{self, OutOfMemory};
 use espalier_system::world::World;
 
-use super::{HostMemory, RunPlan};
+use super::{HostMemoryPlan, RunPlan};
 use crate::Error;
 
 impl RunPlan {
@@ -48,8 +48,8 @@ impl RunPlan {
     }
 
     /// The host memory of a machine for all its ranks.
-    pub fn host_memory(&self) -> HostMemory {
-        HostMemory::of(self)
+    pub fn host_memory(&self) -> HostMemoryPlan {
+        HostMemoryPlan::of(self)
     }
 
     /// Whether the run has one rank and keeps nothing on the host beside its device.

@@ -5,7 +5,7 @@ use std::fmt;
 use espalier_interface::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{HostMemory, RunPlan};
+use super::{HostMemoryPlan, RunPlan};
 
 /// The planned memory of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,9 +19,9 @@ pub struct WorldMemory {
     /// program.
     pub rank_bytes: u64,
     /// Host memory of each process.
-    pub process: HostMemory,
+    pub process: HostMemoryPlan,
     /// Host memory of each machine.
-    pub machine: HostMemory,
+    pub machine: HostMemoryPlan,
 }
 
 impl WorldMemory {
@@ -34,8 +34,8 @@ impl WorldMemory {
             ranks_per_process: world.ranks_per_process(),
             processes_per_machine: world.processes_per_machine,
             rank_bytes: plan.memory.on_device() + on_host,
-            process: HostMemory::of_process(plan),
-            machine: HostMemory::of(plan),
+            process: HostMemoryPlan::of_process(plan),
+            machine: HostMemoryPlan::of(plan),
         }
     }
 

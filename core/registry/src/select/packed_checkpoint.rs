@@ -20,13 +20,13 @@ const SAMPLE: [u64; 2] = [64, 64];
 
 /// A checkpoint whose weights are packed.
 pub struct PackedCheckpoint {
-    packings: Vec<Packing>,
+    packings: Vec<PackedWith>,
     /// For each module with a packed weight, its index into `packings`.
     modules: HashMap<String, usize>,
 }
 
 /// A quantizer with the options that weights were packed with.
-pub struct Packing {
+pub struct PackedWith {
     /// The options.
     pub options: Options,
     /// The quantizer.
@@ -97,7 +97,7 @@ impl PackedCheckpoint {
     }
 
     /// How the weight of `module` is packed; nothing where it is dense.
-    pub fn quantizer_of(&self, module: &str) -> Option<&Packing> {
+    pub fn quantizer_of(&self, module: &str) -> Option<&PackedWith> {
         self.modules.get(module).map(|&index| &self.packings[index])
     }
 
@@ -123,7 +123,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read(&self, config: &Json, store: &TensorStore) -> Result<PackedCheckpoint, Error> {
-        let mut packings: Vec<Packing> = Vec::new();
+        let mut packings: Vec<PackedWith> = Vec::new();
         let mut modules = HashMap::new();
         for module in packed_modules(store, &self.form) {
             let saved = describe(config, store, &module, &self.form, Missing::Refused)?;
@@ -144,7 +144,7 @@ impl Reader<'_> {
                     let chosen =
                         Chosen::quantizer(self.registry, self.name, &options.0, self.services)
                             .map_err(|error| damaged(store, &module, &error.to_string()))?;
-                    packings.push(Packing { options, chosen });
+                    packings.push(PackedWith { options, chosen });
                     packings.len() - 1
                 }
             };

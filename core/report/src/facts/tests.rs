@@ -23,7 +23,7 @@ fn metrics(losses: &[f64], evals: &[f64]) -> RunMetrics {
     }
 }
 
-fn verdict(losses: &[f64], evals: &[f64]) -> Verdict {
+fn verdict(losses: &[f64], evals: &[f64]) -> RunVerdict {
     let metrics = metrics(losses, evals);
     Facts::of(&metrics, &Record::default(), &|_| None).verdict
 }
@@ -34,20 +34,20 @@ fn the_verdict_follows_from_the_losses() {
     let rises: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i) * 0.1).collect();
     let noise: Vec<f64> = (0..20).map(|i| 4.0 + f64::from(i * i % 7)).collect();
     let flat = [3.0; 20];
-    assert_eq!(verdict(&falls, &[4.0, 3.0]), Verdict::Learned);
-    assert_eq!(verdict(&falls, &[]), Verdict::Learned);
-    assert_eq!(verdict(&falls, &[4.0, 3.95]), Verdict::NothingLearned);
-    assert_eq!(verdict(&falls, &[4.0, 4.2]), Verdict::GotWorse);
-    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.5]), Verdict::Overfits);
-    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.01]), Verdict::Learned);
-    assert_eq!(verdict(&flat, &[]), Verdict::NothingLearned);
-    assert_eq!(verdict(&noise, &[]), Verdict::CannotTell);
-    assert_eq!(verdict(&rises, &[4.0, 3.0]), Verdict::Diverged);
-    assert_eq!(verdict(&falls[..4], &[]), Verdict::TooShort);
-    assert_eq!(verdict(&falls[..4], &[4.0, 3.0]), Verdict::Learned);
-    assert_eq!(verdict(&[], &[]), Verdict::TooShort);
-    assert_eq!(verdict(&[4.0, f64::NAN], &[]), Verdict::Diverged);
-    assert_eq!(verdict(&falls, &[4.0, f64::NAN]), Verdict::Diverged);
+    assert_eq!(verdict(&falls, &[4.0, 3.0]), RunVerdict::Learned);
+    assert_eq!(verdict(&falls, &[]), RunVerdict::Learned);
+    assert_eq!(verdict(&falls, &[4.0, 3.95]), RunVerdict::NothingLearned);
+    assert_eq!(verdict(&falls, &[4.0, 4.2]), RunVerdict::GotWorse);
+    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.5]), RunVerdict::Overfits);
+    assert_eq!(verdict(&falls, &[4.0, 3.0, 3.01]), RunVerdict::Learned);
+    assert_eq!(verdict(&flat, &[]), RunVerdict::NothingLearned);
+    assert_eq!(verdict(&noise, &[]), RunVerdict::CannotTell);
+    assert_eq!(verdict(&rises, &[4.0, 3.0]), RunVerdict::Diverged);
+    assert_eq!(verdict(&falls[..4], &[]), RunVerdict::TooShort);
+    assert_eq!(verdict(&falls[..4], &[4.0, 3.0]), RunVerdict::Learned);
+    assert_eq!(verdict(&[], &[]), RunVerdict::TooShort);
+    assert_eq!(verdict(&[4.0, f64::NAN], &[]), RunVerdict::Diverged);
+    assert_eq!(verdict(&falls, &[4.0, f64::NAN]), RunVerdict::Diverged);
 }
 
 /// The first and the last of sorted rows differ with or without training.
@@ -61,13 +61,13 @@ fn file_order_is_distinguished_from_learning() {
     let verdict_of = |record: &Record, losses: &[f64]| {
         Facts::of(&metrics(losses, &[]), record, &|_| None).verdict
     };
-    assert_eq!(verdict_of(&record, &sorted), Verdict::CannotTell);
+    assert_eq!(verdict_of(&record, &sorted), RunVerdict::CannotTell);
     record.data.steps_per_epoch = Some(10);
-    assert_eq!(verdict_of(&record, &sorted), Verdict::NothingLearned);
-    assert_eq!(verdict_of(&record, &sorted[..19]), Verdict::CannotTell);
+    assert_eq!(verdict_of(&record, &sorted), RunVerdict::NothingLearned);
+    assert_eq!(verdict_of(&record, &sorted[..19]), RunVerdict::CannotTell);
     let lower = sorted.iter().enumerate();
     let lower: Vec<f64> = lower.map(|(i, x)| x - 0.2 * (i / 10) as f64).collect();
-    assert_eq!(verdict_of(&record, &lower), Verdict::Learned);
+    assert_eq!(verdict_of(&record, &lower), RunVerdict::Learned);
 }
 
 /// One row of a hundred makes the whole difference, so it does not generalize to other rows.
@@ -89,7 +89,7 @@ fn held_out_rows_are_paired() {
         let facts = Facts::of(&metrics, &Record::default(), &rows);
         (facts.verdict, facts.held_out.map(|held_out| held_out.count))
     };
-    assert_eq!(verdict_of(&all), (Verdict::Learned, Some(100)));
-    assert_eq!(verdict_of(&one), (Verdict::CannotTell, Some(100)));
-    assert_eq!(verdict_of(&before), (Verdict::NothingLearned, Some(100)));
+    assert_eq!(verdict_of(&all), (RunVerdict::Learned, Some(100)));
+    assert_eq!(verdict_of(&one), (RunVerdict::CannotTell, Some(100)));
+    assert_eq!(verdict_of(&before), (RunVerdict::NothingLearned, Some(100)));
 }

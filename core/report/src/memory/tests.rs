@@ -1,7 +1,7 @@
 //! Planned and measured memory of a run's processes -> the bar of the report.
 
 use super::*;
-use espalier_plan::plan::HostMemory;
+use espalier_plan::plan::HostMemoryPlan;
 
 fn record() -> Record {
     Record {
@@ -37,11 +37,11 @@ fn all_ranks_of_a_process_are_in_the_bar() {
         ranks_per_process: 2,
         processes_per_machine: 1,
         rank_bytes: 70,
-        process: HostMemory {
+        process: HostMemoryPlan {
             weights: 50,
             devices: 140,
             program: 10,
-            ..HostMemory::default()
+            ..HostMemoryPlan::default()
         },
         ..WorldMemory::default()
     });

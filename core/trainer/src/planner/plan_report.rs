@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use espalier_config::Config;
 use espalier_engine::measure;
 use espalier_plan::param_groups::ParamGroup;
-use espalier_plan::plan::{Arithmetic, HostMemory, IdleRanks, MemoryPlan, Speeds, StepTime, Work};
+use espalier_plan::plan::{
+    Arithmetic, HostMemoryPlan, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
+};
 use espalier_registry::ComponentSources;
 use espalier_system::world::World;
 use serde::Serialize;
@@ -62,7 +64,7 @@ pub struct PlanReport {
     /// The backend that computed the workspace of kernels in place of the assumed device's own.
     pub stand_in: Option<String>,
     /// The memory of each machine, unless it has a single rank.
-    pub host: Option<HostMemory>,
+    pub host: Option<HostMemoryPlan>,
     /// Bytes of each rank by category.
     pub memory: MemoryPlan,
     /// Frozen weights by how they are stored.

@@ -1,7 +1,7 @@
 //! The last lines of a run.
 
 use espalier_data::{Counts, Lost};
-use espalier_plan::plan::{HostMemory, WorldMemory};
+use espalier_plan::plan::{HostMemoryPlan, WorldMemory};
 use espalier_trainer::train::RunMemory;
 
 use super::*;
@@ -43,10 +43,10 @@ fn a_run_ends_in_a_few_lines() {
                 ranks_per_process: 2,
                 processes_per_machine: 1,
                 rank_bytes: 41 << 20,
-                process: HostMemory {
+                process: HostMemoryPlan {
                     devices: 82 << 20,
                     program: 12 << 20,
-                    ..HostMemory::default()
+                    ..HostMemoryPlan::default()
                 },
                 ..WorldMemory::default()
             },
