@@ -26,11 +26,11 @@ const BLOCK_BYTES: u64 = 4 << 20;
 pub struct DenseBaseline {
     directory: PathBuf,
     most_bytes: u64,
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<BaselineLogits>,
 }
 
 /// Logits `[tokens, V]` in a file.
-pub(super) struct Kept {
+pub(super) struct BaselineLogits {
     file: File,
     directory: PathBuf,
     pub row_bytes: u64,
@@ -74,13 +74,17 @@ impl DenseBaseline {
     }
 
     /// An empty file for the logits that `executor` computes of `rows`.
-    pub(super) fn start(&self, executor: &Executor, rows: &BatchSchedule) -> Result<Kept, Error> {
+    pub(super) fn start(
+        &self,
+        executor: &Executor,
+        rows: &BatchSchedule,
+    ) -> Result<BaselineLogits, Error> {
         let row_bytes = executor.logits_row_bytes()?;
         let choice = Choice::of(trained_tokens(rows)?, self.most_bytes / row_bytes.max(1));
         let directory = self.directory.clone();
         let file = tempfile::tempfile_in(&directory)
             .map_err(|error| write_error(&directory, choice.chosen * row_bytes, error))?;
-        Ok(Kept {
+        Ok(BaselineLogits {
             file,
             directory,
             row_bytes,
@@ -90,7 +94,7 @@ impl DenseBaseline {
     }
 }
 
-impl Kept {
+impl BaselineLogits {
     /// Writes the logits of rows from number `first` on.
     pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), Error> {
         let written = self.file.write_all_at(bytes, first * self.row_bytes);

@@ -8,19 +8,19 @@ use espalier_system::failure::UsageError;
 use espalier_system::threads::HostServices;
 use rayon::prelude::*;
 
-use super::dense_baseline::{Kept, Picker, for_each_block, row};
+use super::dense_baseline::{BaselineLogits, Picker, for_each_block, row};
 use super::record::{Divergence, DocumentDivergence};
 
 /// Writes the chosen tokens' logits to the file.
 pub(super) struct Recorder {
-    kept: Kept,
+    kept: BaselineLogits,
     picker: Picker,
     written: u64,
 }
 
 /// Compares the chosen tokens' logits with the kept ones.
 pub(super) struct Comparer<'a> {
-    kept: &'a Kept,
+    kept: &'a BaselineLogits,
     services: &'static HostServices,
     picker: Picker,
     tokens: Vec<TokenDivergence>,
@@ -36,7 +36,7 @@ struct TokenDivergence {
 }
 
 impl Recorder {
-    pub(super) fn new(kept: Kept) -> Self {
+    pub(super) fn new(kept: BaselineLogits) -> Self {
         Recorder {
             picker: Picker::new(kept.choice),
             kept,
@@ -60,7 +60,7 @@ impl Recorder {
     }
 
     /// The logits, all written.
-    pub(super) fn finish(self) -> Kept {
+    pub(super) fn finish(self) -> BaselineLogits {
         assert_eq!(
             self.written, self.kept.choice.chosen,
             "tokens that were to be kept"
@@ -75,7 +75,7 @@ impl<'a> Comparer<'a> {
     /// # Errors
     /// Predictions over another vocabulary than the dense base's.
     pub(super) fn new(
-        kept: &'a Kept,
+        kept: &'a BaselineLogits,
         executor: &Executor,
         services: &'static HostServices,
     ) -> Result<Self, Error> {

@@ -15,7 +15,7 @@ use espalier_system::files::{self, ModelDirectory, PendingDirectory, TensorSpec}
 
 use crate::Error;
 
-pub(crate) use exported::{EXPORTED, Exported, Kept};
+pub(crate) use exported::{EXPORTED, ExportRecord, Exported};
 
 /// A directory written to `.partial`; dropped without [`Export::commit`], it is removed.
 #[derive(Debug)]

@@ -149,12 +149,12 @@ pub fn keep_panics() {
 }
 
 /// Standard error, for a writer of lines.
-pub struct Shown;
+pub struct TerminalWriter;
 
 /// The log, for a writer of lines that have their own time.
-pub struct Kept;
+pub struct LogWriter;
 
-impl Write for Shown {
+impl Write for TerminalWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         BARS.suspend(|| write(text));
         Ok(text.len())
@@ -165,7 +165,7 @@ impl Write for Shown {
     }
 }
 
-impl Write for Kept {
+impl Write for LogWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         keep_text(&String::from_utf8_lossy(text));
         Ok(text.len())

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::display::{Kept, Shown};
+use crate::display::{LogWriter, TerminalWriter};
 
 /// Holds the filter, in the syntax of `RUST_LOG`: `info`, `espalier_trainer=debug`.
 const VARIABLE: &str = "HOST_LOG";
@@ -23,7 +23,7 @@ pub fn start() {
     let colours = io::stderr().is_terminal();
     tracing_subscriber::registry()
         .with(filter)
-        .with(layer().with_ansi(colours).with_writer(|| Shown))
-        .with(layer().with_ansi(false).with_writer(|| Kept))
+        .with(layer().with_ansi(colours).with_writer(|| TerminalWriter))
+        .with(layer().with_ansi(false).with_writer(|| LogWriter))
         .init();
 }

@@ -12,7 +12,7 @@ type Found = std::result::Result<(), String>;
 
 /// How much of a unit's params is on the device, beyond the part kept there between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Held {
+enum ParamsOnDevice {
     #[default]
     Nothing,
     /// The rank's own part of sharded bytes.
@@ -45,9 +45,9 @@ enum Saved {
 
 #[derive(Clone, Copy, Default)]
 struct UnitState {
-    frozen: Held,
-    trainable: Held,
-    optimizer: Held,
+    frozen: ParamsOnDevice,
+    trainable: ParamsOnDevice,
+    optimizer: ParamsOnDevice,
     gradients: Gradients,
     saved: Saved,
     updated: bool,
@@ -78,8 +78,9 @@ impl<'a> Walk<'a> {
     }
 
     fn count_gathered(&mut self) {
-        let brought =
-            |one: &&UnitState| one.frozen != Held::Nothing || one.trainable != Held::Nothing;
+        let brought = |one: &&UnitState| {
+            one.frozen != ParamsOnDevice::Nothing || one.trainable != ParamsOnDevice::Nothing
+        };
         let gathered = self.units.iter().filter(brought).count();
         self.most_gathered = self.most_gathered.max(gathered);
     }
@@ -131,18 +132,18 @@ impl<'a> Walk<'a> {
         let alone = self.schedule.ranks_sharing(self.request) == 1;
         self.request.units[unit].bytes(part) == 0
             || place == Place::Replicated
-            || held == Held::Whole
-            || (held == Held::Part && alone)
+            || held == ParamsOnDevice::Whole
+            || (held == ParamsOnDevice::Part && alone)
     }
 
-    fn weights(&self, unit: usize, part: Part) -> (Place, Held) {
+    fn weights(&self, unit: usize, part: Part) -> (Place, ParamsOnDevice) {
         match part {
             Part::Frozen => (self.place(unit).frozen, self.units[unit].frozen),
             _ => (self.place(unit).trainable, self.units[unit].trainable),
         }
     }
 
-    fn hold(&mut self, unit: usize, part: Part, held: Held) {
+    fn hold(&mut self, unit: usize, part: Part, held: ParamsOnDevice) {
         match part {
             Part::Frozen => self.units[unit].frozen = held,
             Part::Optimizer => self.units[unit].optimizer = held,

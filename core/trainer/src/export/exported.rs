@@ -22,7 +22,7 @@ pub(crate) struct Exported {
 
 /// The record of exported files in `run.json`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kept {
+pub(crate) enum ExportRecord {
     /// No record: an older program kept no hashes.
     Never,
     /// The run has not finished.
@@ -31,12 +31,13 @@ pub(crate) enum Kept {
     These(Exported),
 }
 
-impl Kept {
+impl ExportRecord {
     /// The state in the record `run`.
     pub fn of(run: &Json) -> Self {
         match run.get(EXPORTED) {
-            None => Kept::Never,
-            Some(kept) => serde_json::from_value(kept.clone()).map_or(Kept::NotYet, Kept::These),
+            None => ExportRecord::Never,
+            Some(kept) => serde_json::from_value(kept.clone())
+                .map_or(ExportRecord::NotYet, ExportRecord::These),
         }
     }
 }
@@ -84,16 +85,19 @@ mod tests {
 
     #[test]
     fn records_without_hashes_differ_from_records_of_unfinished_runs() {
-        assert_eq!(Kept::of(&json!({"seed": 1})), Kept::Never);
+        assert_eq!(ExportRecord::of(&json!({"seed": 1})), ExportRecord::Never);
         for not_yet in [json!(null), json!(7), json!({"directory": "adapter"})] {
-            assert_eq!(Kept::of(&json!({ EXPORTED: not_yet })), Kept::NotYet);
+            assert_eq!(
+                ExportRecord::of(&json!({ EXPORTED: not_yet })),
+                ExportRecord::NotYet
+            );
         }
         let exported = Exported {
             directory: "adapter".to_owned(),
             files: Vec::new(),
         };
         let run = json!({ EXPORTED: exported });
-        assert_eq!(Kept::of(&run), Kept::These(exported));
+        assert_eq!(ExportRecord::of(&run), ExportRecord::These(exported));
     }
 
     #[test]

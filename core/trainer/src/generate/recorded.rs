@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::checkpoint::{CheckpointError, completed_config};
-use crate::export::Kept;
+use crate::export::ExportRecord;
 
 /// Sections that determine the weights; the others only affect training. The settings of an adapter
 /// are in its own files.
@@ -47,8 +47,8 @@ pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
             model.insert(name.to_owned(), value.clone());
         }
     }
-    let kept = Kept::of(&run);
-    if let Kept::These(exported) = &kept
+    let kept = ExportRecord::of(&run);
+    if let ExportRecord::These(exported) = &kept
         && let Err(Damage { file, problem }) = exported.look(directory)
     {
         return Err(Error::Resume(CheckpointError::Exported {
@@ -60,7 +60,8 @@ pub fn recorded(directory: &Path) -> Result<Map<String, Value>, Error> {
     }
     let saved = |name: &str| {
         let path = directory.join(name);
-        (kept != Kept::NotYet && path.is_dir()).then(|| Value::from(path.display().to_string()))
+        (kept != ExportRecord::NotYet && path.is_dir())
+            .then(|| Value::from(path.display().to_string()))
     };
     match (saved("adapter"), saved("model")) {
         (Some(adapter), _) => model.insert("adapter".to_owned(), adapter),

@@ -15,7 +15,7 @@ use crate::checkpoint::{
     CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
     config_differences, config_version, differences, stated_differences,
 };
-use crate::export::{Exported, Kept};
+use crate::export::{ExportRecord, Exported};
 use crate::swap::{Mailbox, Swap, Swaps};
 
 /// The version of this program.
@@ -238,8 +238,8 @@ impl Beginning {
     /// The exported files, if recorded.
     pub fn exported(&self) -> Option<Exported> {
         match self.recorded.kept() {
-            Kept::These(exported) => Some(exported),
-            Kept::Never | Kept::NotYet => None,
+            ExportRecord::These(exported) => Some(exported),
+            ExportRecord::Never | ExportRecord::NotYet => None,
         }
     }
 

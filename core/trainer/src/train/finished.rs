@@ -9,7 +9,7 @@ use espalier_system::files::{
 };
 use serde_json::Value as Json;
 
-use crate::export::Kept;
+use crate::export::ExportRecord;
 
 /// The content of `run.json`.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Recorded {
     }
 
     /// The run's record of exported files.
-    pub fn kept(&self) -> Kept {
-        self.run().map_or(Kept::Never, Kept::of)
+    pub fn kept(&self) -> ExportRecord {
+        self.run().map_or(ExportRecord::Never, ExportRecord::of)
     }
 }
 
@@ -72,15 +72,15 @@ impl Finish {
             (Recorded::Garbled(why), _) => {
                 return Finish::Damaged(home.to_owned(), Damage::of("run.json", why));
             }
-            (_, Kept::These(exported)) => {
+            (_, ExportRecord::These(exported)) => {
                 let saved = home.join(&exported.directory);
                 (saved, exported.check(home))
             }
-            (_, Kept::NotYet) => {
+            (_, ExportRecord::NotYet) => {
                 let problem = "the run had not written it";
                 return Finish::Damaged(home.to_owned(), Damage::of(&name_of(&saved), problem));
             }
-            (_, Kept::Never) => {
+            (_, ExportRecord::Never) => {
                 let read = read_all(&saved).map_err(|error| {
                     Damage::of(&name_of(&saved), &format!("it cannot be read: {error}"))
                 });

@@ -18,7 +18,7 @@ pub enum BufferHome {
 }
 
 /// A buffer.
-struct Held {
+struct BufferState {
     place: BufferHome,
     bytes: u64,
     /// Queued tasks that use it.
@@ -39,7 +39,7 @@ pub enum Freed {
 /// The buffers of a device.
 #[derive(Default)]
 pub struct Buffers {
-    held: HashMap<Buffer, Held>,
+    held: HashMap<Buffer, BufferState>,
 }
 
 /// Pages that are open until this is dropped.
@@ -57,7 +57,7 @@ impl Drop for Opened<'_> {
 impl Buffers {
     /// Adds a buffer that the `cpu` device has made.
     pub fn add(&mut self, buffer: Buffer, bytes: u64, place: BufferHome) {
-        let held = Held {
+        let held = BufferState {
             place,
             bytes,
             users: 0,

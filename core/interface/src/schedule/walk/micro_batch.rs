@@ -1,6 +1,6 @@
 //! The acts of a micro-batch: the state that each requires, and the state that it leaves.
 
-use super::{Found, Gradients, Held, Saved, UnitState, Walk};
+use super::{Found, Gradients, ParamsOnDevice, Saved, UnitState, Walk};
 use crate::schedule::{Act, Action, Part, Place};
 
 impl Walk<'_> {
@@ -70,13 +70,13 @@ impl Walk<'_> {
     pub(super) fn fetch_weights(&mut self, unit: usize, part: Part) -> Found {
         let (place, held) = self.weights(unit, part);
         let brings = match place {
-            Place::Host => Held::Whole,
-            Place::ShardedOnHost => Held::Part,
+            Place::Host => ParamsOnDevice::Whole,
+            Place::ShardedOnHost => ParamsOnDevice::Part,
             Place::Replicated | Place::Sharded => {
                 return Err(format!("{part:?} bytes are {place:?}, not on the host"));
             }
         };
-        if held != Held::Nothing {
+        if held != ParamsOnDevice::Nothing {
             return Err(format!("{part:?} bytes were fetched already"));
         }
         self.hold(unit, part, brings);
@@ -85,11 +85,12 @@ impl Walk<'_> {
 
     fn gather(&mut self, unit: usize, part: Part) -> Found {
         match self.weights(unit, part) {
-            (Place::Sharded, Held::Nothing) | (Place::ShardedOnHost, Held::Part) => {
-                self.hold(unit, part, Held::Whole);
+            (Place::Sharded, ParamsOnDevice::Nothing)
+            | (Place::ShardedOnHost, ParamsOnDevice::Part) => {
+                self.hold(unit, part, ParamsOnDevice::Whole);
                 Ok(())
             }
-            (Place::ShardedOnHost, Held::Nothing) => Err(format!(
+            (Place::ShardedOnHost, ParamsOnDevice::Nothing) => Err(format!(
                 "this rank's part of the {part:?} bytes was not fetched"
             )),
             (Place::Replicated | Place::Host, _) => Err(format!(
@@ -101,9 +102,9 @@ impl Walk<'_> {
 
     fn release(&mut self, unit: usize, part: Part) -> Found {
         match self.weights(unit, part).1 {
-            Held::Nothing => Err(format!("{part:?} bytes are not there to be released")),
+            ParamsOnDevice::Nothing => Err(format!("{part:?} bytes are not there to be released")),
             _ => {
-                self.hold(unit, part, Held::Nothing);
+                self.hold(unit, part, ParamsOnDevice::Nothing);
                 Ok(())
             }
         }
@@ -177,7 +178,7 @@ impl Walk<'_> {
         let mut counted = 0;
         for (unit, state) in self.units.iter().enumerate() {
             for part in [Part::Frozen, Part::Trainable] {
-                if self.weights(unit, part).1 != Held::Nothing {
+                if self.weights(unit, part).1 != ParamsOnDevice::Nothing {
                     return Err(format!("{part:?} bytes of unit {unit} are never released"));
                 }
             }

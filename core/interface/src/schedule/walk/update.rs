@@ -1,6 +1,6 @@
 //! The acts of the update: the state that each requires, and the state that it leaves.
 
-use super::{Found, Gradients, Held, Walk};
+use super::{Found, Gradients, ParamsOnDevice, Walk};
 use crate::schedule::{Act, Action, Part, Place};
 
 impl Walk<'_> {
@@ -38,8 +38,8 @@ impl Walk<'_> {
     fn fetch_moments(&mut self, unit: usize) -> Found {
         let place = self.place(unit).optimizer;
         match (place, self.units[unit].optimizer) {
-            (Place::ShardedOnHost, Held::Nothing) => {
-                self.hold(unit, Part::Optimizer, Held::Part);
+            (Place::ShardedOnHost, ParamsOnDevice::Nothing) => {
+                self.hold(unit, Part::Optimizer, ParamsOnDevice::Part);
                 Ok(())
             }
             (Place::ShardedOnHost, _) => Err("its optimizer state was fetched already".to_owned()),
@@ -69,11 +69,14 @@ impl Walk<'_> {
             ));
         }
         let mut missing = Vec::new();
-        if at.trainable == Place::ShardedOnHost && state.trainable == Held::Nothing {
+        if at.trainable == Place::ShardedOnHost && state.trainable == ParamsOnDevice::Nothing {
             missing.push("params");
         }
         let keeps = self.request.units[unit].optimizer > 0;
-        if keeps && at.optimizer == Place::ShardedOnHost && state.optimizer == Held::Nothing {
+        if keeps
+            && at.optimizer == Place::ShardedOnHost
+            && state.optimizer == ParamsOnDevice::Nothing
+        {
             missing.push("optimizer state");
         }
         if at.optimizer == Place::ShardedOnHost && state.gradients != Gradients::Fetched {
@@ -92,10 +95,10 @@ impl Walk<'_> {
             Part::Optimizer => state.optimizer,
             _ => state.trainable,
         };
-        if held == Held::Nothing || !state.updated {
+        if held == ParamsOnDevice::Nothing || !state.updated {
             return Err(format!("{part:?} bytes were not fetched and updated"));
         }
-        self.hold(unit, part, Held::Nothing);
+        self.hold(unit, part, ParamsOnDevice::Nothing);
         Ok(())
     }
 
@@ -104,7 +107,9 @@ impl Walk<'_> {
             if self.request.trains(unit) && !state.updated {
                 return Err(format!("unit {unit} is updated 0 times: expected 1"));
             }
-            if state.trainable != Held::Nothing || state.optimizer != Held::Nothing {
+            if state.trainable != ParamsOnDevice::Nothing
+                || state.optimizer != ParamsOnDevice::Nothing
+            {
                 return Err(format!(
                     "what was updated of unit {unit} is never offloaded"
                 ));
