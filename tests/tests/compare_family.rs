@@ -2,7 +2,7 @@
 //! verdicts for equal arms, intervals that hold the truth, and planted differences that are found.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
-use espalier_compare::statistics::{Basis, Comparison, Family};
+use espalier_compare::statistics::{Basis, ComparedPair, Family};
 use espalier_engine::document_loss::DocumentLoss;
 use espalier_interface::random::{Purpose, key, normal, philox};
 use espalier_tests::{Golden, interval_coverage};
@@ -78,16 +78,23 @@ fn judged(kind: &Kind, index: u32) -> [bool; 4] {
     };
     let family = Family::judge(&runs, basis, DRAWS).expect("the same documents");
     let mut others = (0..runs.len()).filter(|place| *place != family.leader);
-    let winner = others.all(|place| family.with_leader(place).is_some_and(|found| found.told));
+    let winner = others.all(|place| {
+        family
+            .with_leader(place)
+            .is_some_and(|found| found.is_significant)
+    });
     let truth = |place: usize| kind.arms[place].0;
-    let holds = |comparison: &Comparison| {
+    let holds = |comparison: &ComparedPair| {
         let [first, second] = comparison.places;
         let together = comparison.difference.together;
         together.contains(truth(first) - truth(second))
     };
     [
         winner,
-        family.comparisons.iter().any(|comparison| comparison.told),
+        family
+            .comparisons
+            .iter()
+            .any(|comparison| comparison.is_significant),
         winner && family.leader == 0,
         family.comparisons.iter().all(holds),
     ]
@@ -225,12 +232,16 @@ fn real_runs_with_different_seeds_have_no_best_arm() {
         let reported = family
             .comparisons
             .iter()
-            .filter(|comparison| comparison.told)
+            .filter(|comparison| comparison.is_significant)
             .count();
         [
             reported > 0,
             (0..4)
-                .filter(|at| family.with_leader(*at).is_some_and(|one| one.told))
+                .filter(|at| {
+                    family
+                        .with_leader(*at)
+                        .is_some_and(|one| one.is_significant)
+                })
                 .count()
                 == 3,
         ]

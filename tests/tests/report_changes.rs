@@ -4,7 +4,7 @@
 
 use espalier_engine::document_loss::DocumentLoss;
 use espalier_engine::observer::StepMetrics;
-use espalier_report::{Change, RowOrder, Told};
+use espalier_report::{Change, Direction, RowOrder};
 use espalier_tests::Random;
 
 /// Runs of each kind. A share of 5 % is then known to within 0.6 points (standard deviation).
@@ -80,19 +80,25 @@ fn steps(kind: Kind, run: u32, fallen: impl Fn(f64) -> f64) -> Vec<StepMetrics> 
 
 /// The share of runs with a reported change, and of those with a reported fall.
 fn reported(kind: Kind, fallen: impl Fn(f64) -> f64) -> [f64; 2] {
-    let found: Vec<Told> = (0..RUNS)
+    let found: Vec<Direction> = (0..RUNS)
         .map(|run| {
             let steps = steps(kind, run, &fallen);
             Change::of_steps(&steps, RowOrder::Shuffled)
                 .expect("steps")
-                .told
+                .direction
         })
         .collect();
-    let share = |of: &[Told]| {
-        let count = found.iter().filter(|told| of.contains(told)).count();
+    let share = |of: &[Direction]| {
+        let count = found
+            .iter()
+            .filter(|direction| of.contains(direction))
+            .count();
         count as f64 / f64::from(RUNS)
     };
-    [share(&[Told::Fell, Told::Rose]), share(&[Told::Fell])]
+    [
+        share(&[Direction::Fell, Direction::Rose]),
+        share(&[Direction::Fell]),
+    ]
 }
 
 fn kinds() -> Vec<Kind> {
@@ -181,12 +187,12 @@ fn held_out_rows_generalize_to_other_rows() {
                     }
                 }
                 let [before, after] = &both;
-                Change::of_rows([before, after], 1).expect("rows").told
+                Change::of_rows([before, after], 1).expect("rows").direction
             });
-            let found: Vec<Told> = found.collect();
+            let found: Vec<Direction> = found.collect();
             let changed = found
                 .iter()
-                .filter(|told| matches!(told, Told::Fell | Told::Rose));
+                .filter(|direction| matches!(direction, Direction::Fell | Direction::Rose));
             changed.count() as f64 / f64::from(RUNS)
         };
         let (none, some) = (changed(0.0), changed(-fall));

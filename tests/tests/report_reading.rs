@@ -6,7 +6,7 @@ mod reading;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_report::{Basis, Report, RunVerdict, Told};
+use espalier_report::{Basis, Direction, Report, RunVerdict};
 use serde_json::{Value as Json, json};
 
 use reading::{Outcome, check};
@@ -87,7 +87,10 @@ fn the_quickstart_learned() {
         report.reading
     );
     let held_out = report.facts.held_out.expect("it was evaluated twice");
-    assert_eq!((held_out.told, held_out.basis), (Told::Fell, Basis::Rows));
+    assert_eq!(
+        (held_out.direction, held_out.basis),
+        (Direction::Fell, Basis::Rows)
+    );
     assert_eq!(held_out.count, 306);
     // Without the held-out losses by row, and without any held-out rows, the metrics give the same
     // statement.

@@ -14,7 +14,7 @@ mod variance;
 
 pub use bootstrap::{CONFIDENCE, DRAWS, Draws, FEWEST_SEEDS, Interval, Parts};
 pub use difference::{Basis, Difference};
-pub use family::{ComparedPair, ComparedPair as Comparison, Family};
+pub use family::{ComparedPair, Family};
 pub use needed::Needed;
 pub use noise::Noise;
 pub use paired::{Paired, Unpaired};

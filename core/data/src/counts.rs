@@ -156,7 +156,7 @@ impl Counts {
 
     /// `12 of 100 rows cut to data.max_seq_len (3.1 %)`, one reason after the other; the shares are
     /// of the trained tokens.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let reasons = self.reasons().into_iter().map(|reason| {
             let share = match reason.lost_tokens {
                 Some(lost) if lost > 0 => format!(" ({})", percent(self.share(lost))),
@@ -164,12 +164,12 @@ impl Counts {
             };
             format!("{} {}{share}", reason.rows, reason.what)
         });
-        let mut told: Vec<String> = reasons.collect();
+        let mut parts: Vec<String> = reasons.collect();
         if self.lost.dropped > 0 {
             let share = percent(self.share(self.lost.dropped));
-            told.push(format!("bad rows count as rows of mean length ({share})"));
+            parts.push(format!("bad rows count as rows of mean length ({share})"));
         }
-        told.join(", ")
+        parts.join(", ")
     }
 }
 

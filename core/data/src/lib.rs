@@ -53,6 +53,6 @@ pub use pack::MicroBatch;
 pub use preview::{Preview, ShownToken};
 pub use row::UNTRAINED;
 pub use schedule::{BatchSchedule, Extent, Horizon, StepBatch};
-pub use special_tokens::{SplitToken, told as split_told};
+pub use special_tokens::{SplitToken, describe as describe_split_tokens};
 pub use store::Progress;
 pub use tokenizer::{TextTokenizer, Vocabulary};

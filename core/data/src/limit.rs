@@ -49,7 +49,7 @@ impl Counts {
             which,
             share: percent(share),
             most: options.max_lost,
-            reasons: self.told(),
+            reasons: self.summary(),
             advice: match too_long {
                 TooLongIs::Default if to_length > 0 => format!(
                     "raise data.max_seq_len, which is {} where the longest row has {} tokens, or set \

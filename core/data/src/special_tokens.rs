@@ -96,7 +96,7 @@ fn special() -> &'static Regex {
 }
 
 /// A line about tokens that are split; none where there are none.
-pub fn told(split: &[SplitToken]) -> Option<String> {
+pub fn describe(split: &[SplitToken]) -> Option<String> {
     let template = &split.first()?.template;
     let tokens = split.iter().map(|one| {
         let times = one.count;

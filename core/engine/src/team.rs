@@ -94,7 +94,7 @@ impl Team {
             let done = catch_unwind(AssertUnwindSafe(|| act(executor)));
             let done =
                 done.unwrap_or_else(|panic| Err(E::from(panicked(executor, panic.as_ref()))));
-            done.map_err(|error| told(executor, error))
+            done.map_err(|error| report_failure(executor, error))
         };
         let done: Vec<Result<T, E>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = self
@@ -248,11 +248,11 @@ fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
     let text = format!("it panicked: {}", text.unwrap_or("without words"));
     let peers = executor.peers();
     let lost = peers.failed(&text);
-    lost.unwrap_or_else(|| Error::Peer(Lost::told(peers.rank(), text)))
+    lost.unwrap_or_else(|| Error::Peer(Lost::reported(peers.rank(), text)))
 }
 
 /// The failure of a rank. The others are informed, unless they fail with it too.
-fn told<E: RankFailure>(executor: &Executor, error: E) -> E {
+fn report_failure<E: RankFailure>(executor: &Executor, error: E) -> E {
     match error.reach() {
         Reach::AllRanks | Reach::FromPeer => error,
         reach => match (executor.peers().failed(&chain(&error)), reach) {

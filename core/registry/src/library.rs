@@ -24,14 +24,14 @@ pub use root::Root;
 static OPENED: OnceLock<fn()> = OnceLock::new();
 
 /// Sets a function that is called each time a library was opened. The first one set stays.
-pub fn on_opened(told: fn()) {
-    let _ = OPENED.set(told);
+pub fn on_opened(callback: fn()) {
+    let _ = OPENED.set(callback);
 }
 
 /// A library was opened.
-fn tell_opened() {
-    if let Some(told) = OPENED.get() {
-        told();
+fn notify_opened() {
+    if let Some(callback) = OPENED.get() {
+        callback();
     }
 }
 

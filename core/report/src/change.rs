@@ -24,7 +24,7 @@ const FEWEST_STEPS: usize = 5;
 /// The significant direction of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum Direction {
     /// Significantly lower.
     Fell,
     /// Significantly higher.
@@ -68,7 +68,8 @@ pub struct Change {
     /// Rows or steps that it is computed from.
     pub count: usize,
     /// The direction.
-    pub told: Told,
+    #[serde(rename = "told")]
+    pub direction: Direction,
 }
 
 /// The order of rows in steps.
@@ -90,14 +91,18 @@ impl Change {
     ) -> Self {
         let interval = interval.filter(|ends| ends.iter().all(|end| end.is_finite()));
         let (least, hardly) = (LEAST * before.abs(), HARDLY * before.abs());
-        let told = match (interval, basis) {
-            (Some([_, high]), _) if high < -least => Told::Fell,
-            (Some([low, _]), _) if low > least => Told::Rose,
-            (Some([low, high]), _) if high.max(-low) <= hardly => Told::Still,
-            (None, Basis::TheseRows) if after <= before - hardly && after < before => Told::Fell,
-            (None, Basis::TheseRows) if after >= before + hardly && after > before => Told::Rose,
-            (None, Basis::TheseRows) => Told::Still,
-            _ => Told::Unknown,
+        let direction = match (interval, basis) {
+            (Some([_, high]), _) if high < -least => Direction::Fell,
+            (Some([low, _]), _) if low > least => Direction::Rose,
+            (Some([low, high]), _) if high.max(-low) <= hardly => Direction::Still,
+            (None, Basis::TheseRows) if after <= before - hardly && after < before => {
+                Direction::Fell
+            }
+            (None, Basis::TheseRows) if after >= before + hardly && after > before => {
+                Direction::Rose
+            }
+            (None, Basis::TheseRows) => Direction::Still,
+            _ => Direction::Unknown,
         };
         Change {
             before,
@@ -105,7 +110,7 @@ impl Change {
             interval,
             basis,
             count,
-            told,
+            direction,
         }
     }
 

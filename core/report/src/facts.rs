@@ -5,7 +5,7 @@ use espalier_engine::document_loss::DocumentLoss;
 use espalier_plan::plan::IdleRanks;
 use serde::Serialize;
 
-use super::change::{Change, RowOrder, Told};
+use super::change::{Change, Direction, RowOrder};
 use super::record::Record;
 use super::run_metrics::{EvalPoint, RunMetrics};
 
@@ -161,7 +161,8 @@ impl Facts {
             return RunVerdict::TooShort;
         }
         let ran_away = |training: &Change| {
-            training.told == Told::Rose && training.after >= training.before * (1.0 + DIVERGED)
+            training.direction == Direction::Rose
+                && training.after >= training.before * (1.0 + DIVERGED)
         };
         if self.training.as_ref().is_some_and(ran_away) {
             return RunVerdict::Diverged;
@@ -238,15 +239,15 @@ fn turn(
     let chosen_from = losses.len() - 1;
     let fell = between([first, best], rows, chosen_from);
     let change = between([best, last], rows, chosen_from);
-    let rose = change.told == Told::Rose && change.counts();
+    let rose = change.direction == Direction::Rose && change.counts();
     let since = metrics
         .steps
         .iter()
         .filter(|step| step.step > best.0 && step.step <= last.0);
     let since: Vec<_> = since.cloned().collect();
     let training = Change::of_steps(&since, order);
-    let together = training.is_some_and(|training| training.told == Told::Rose);
-    (fell.told == Told::Fell && rose && !together).then_some(Turn {
+    let together = training.is_some_and(|training| training.direction == Direction::Rose);
+    (fell.direction == Direction::Fell && rose && !together).then_some(Turn {
         first: first.1,
         best_step: best.0,
         change,
@@ -263,12 +264,12 @@ fn clipping(metrics: &RunMetrics, norm: f64) -> Option<Clipping> {
 impl Change {
     /// The verdict by the decisive loss.
     fn verdict(&self) -> RunVerdict {
-        match self.told {
-            Told::Fell => RunVerdict::Learned,
-            Told::Rose => RunVerdict::GotWorse,
-            Told::Still => RunVerdict::NothingLearned,
-            Told::Unknown if self.is_of_few_steps() => RunVerdict::TooShort,
-            Told::Unknown => RunVerdict::CannotTell,
+        match self.direction {
+            Direction::Fell => RunVerdict::Learned,
+            Direction::Rose => RunVerdict::GotWorse,
+            Direction::Still => RunVerdict::NothingLearned,
+            Direction::Unknown if self.is_of_few_steps() => RunVerdict::TooShort,
+            Direction::Unknown => RunVerdict::CannotTell,
         }
     }
 }

@@ -35,7 +35,7 @@ use chart::Chart;
 use record::Record;
 use run_metrics::RunMetrics;
 
-pub use change::{Basis, Change, RowOrder, Told};
+pub use change::{Basis, Change, Direction, RowOrder};
 pub use error::{Error, Result};
 pub use facts::{Clipping, Ends, Facts, NotFinite, RunVerdict, Turn};
 pub use headline::Headline;

@@ -7,7 +7,7 @@ use std::fmt;
 use espalier_system::number::{percent, significant};
 use serde::Serialize;
 
-use super::change::{Basis, Change, Told};
+use super::change::{Basis, Change, Direction};
 use super::facts::{Ends, Facts, NotFinite, RunVerdict, Turn};
 
 /// The rules of the sentences, for the report's small print.
@@ -45,7 +45,7 @@ impl RunVerdict {
             RunVerdict::GotWorse => "Got worse",
             RunVerdict::Diverged => "Diverged",
             RunVerdict::CannotTell => "Inconclusive",
-            RunVerdict::TooShort => "Too short to tell",
+            RunVerdict::TooShort => "Too short for a verdict",
         }
     }
 }
@@ -128,7 +128,7 @@ fn why(facts: &Facts) -> String {
 fn turned(turn: &Turn) -> String {
     let best_step = turn.best_step;
     let training = match turn.training {
-        Some(training) if training.told == Told::Fell => {
+        Some(training) if training.direction == Direction::Fell => {
             "while the training loss continued to fall: the run overfits from there".to_owned()
         }
         Some(training) => format!(
@@ -160,15 +160,19 @@ fn by_held_out(held_out: &Change, training: &Change) -> String {
         }
         _ => "",
     };
-    let advice = match held_out.told {
-        Told::Fell => String::new(),
-        Told::Still => " Train longer, or raise optim.learning_rate; see that the rows are what \
+    let advice = match held_out.direction {
+        Direction::Fell => String::new(),
+        Direction::Still => {
+            " Train longer, or raise optim.learning_rate; see that the rows are what \
                         you meant with `host data show`."
-            .to_owned(),
-        Told::Rose => " What the training rows teach does not carry over to the held-out ones, or \
+                .to_owned()
+        }
+        Direction::Rose => {
+            " What the training rows teach does not carry over to the held-out ones, or \
                        optim.learning_rate is too high."
-            .to_owned(),
-        Told::Unknown => match held_out.rows_to_tell() {
+                .to_owned()
+        }
+        Direction::Unknown => match held_out.rows_to_tell() {
             Some(rows) => format!(
                 " If that is its true size, about {} held-out rows would confirm it (data.eval_split).",
                 significant(rows as f64, 2)
@@ -200,15 +204,15 @@ fn by_training(training: &Change) -> String {
             moved("The training loss", training, "")
         ),
         _ => {
-            let advice = match training.told {
-                Told::Unknown => {
+            let advice = match training.direction {
+                Direction::Unknown => {
                     "Train for more steps, or hold rows out with data.eval_split or data.eval_files."
                 }
-                Told::Still => {
+                Direction::Still => {
                     "Train longer, or raise optim.learning_rate; see that the rows are what you \
                      meant with `host data show`."
                 }
-                Told::Fell | Told::Rose => {
+                Direction::Fell | Direction::Rose => {
                     "Whether that carries over to other rows is not known: hold some out with \
                      data.eval_split or data.eval_files."
                 }
@@ -222,11 +226,11 @@ fn by_training(training: &Change) -> String {
 fn moved(what: &str, change: &Change, over: &str) -> String {
     let (before, after) = (significant(change.before, 4), significant(change.after, 4));
     let shown = format!("{before} to {after} ({}{over})", change.shown());
-    match change.told {
-        Told::Fell => format!("{what} fell from {shown}."),
-        Told::Rose => format!("{what} rose from {shown}."),
-        Told::Still => format!("{what} hardly moved, from {shown}."),
-        Told::Unknown => {
+    match change.direction {
+        Direction::Fell => format!("{what} fell from {shown}."),
+        Direction::Rose => format!("{what} rose from {shown}."),
+        Direction::Still => format!("{what} hardly moved, from {shown}."),
+        Direction::Unknown => {
             let what = what.replacen("The", "the", 1);
             format!("Whether {what} changed is not certain: it went from {shown}.")
         }

@@ -1,6 +1,6 @@
 //! The row counts of `run.json` -> trained and lost rows, by reason.
 
-use espalier_data::{Counts, Reason, SplitToken, grouped, percent, split_told};
+use espalier_data::{Counts, Reason, SplitToken, describe_split_tokens, grouped, percent};
 use serde::Serialize;
 
 use super::page::Row;
@@ -67,10 +67,11 @@ impl Rows {
             let share = percent(part.lost_share);
             format!(
                 "Of {rows} {which} rows {}; {share} of their trained tokens are lost.",
-                part.counts.told()
+                part.counts.summary()
             )
         });
-        let split = split_told(&self.split_tokens).map(|text| format!("Split tokens: {text}."));
+        let split =
+            describe_split_tokens(&self.split_tokens).map(|text| format!("Split tokens: {text}."));
         lost.chain(split).collect()
     }
 

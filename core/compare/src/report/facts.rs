@@ -168,7 +168,10 @@ impl Facts {
     /// arm second.
     pub fn other_significant_pairs(&self) -> Vec<[usize; 2]> {
         let untold = |place: &usize| self.standings[*place] == Standing::NotToldApart;
-        let told = self.comparisons.iter().filter(|comparison| comparison.told);
+        let told = self
+            .comparisons
+            .iter()
+            .filter(|comparison| comparison.is_significant);
         let beside = told.filter(|comparison| comparison.places.iter().all(untold));
         let ordered = |comparison: &ComparedPair| {
             if comparison.difference.estimate > 0.0 {
@@ -217,7 +220,7 @@ impl Facts {
             self.verdict = ComparisonVerdict::NoVerdict;
             self.comparisons
                 .iter_mut()
-                .for_each(|comparison| comparison.told = false);
+                .for_each(|comparison| comparison.is_significant = false);
             return;
         }
         let Some(leader) = self.leader.filter(|_| arms > 1) else {
@@ -229,8 +232,8 @@ impl Facts {
             .iter()
             .filter(|comparison| comparison.places[1] == leader);
         for comparison in with_leader {
-            told += usize::from(comparison.told);
-            self.standings[comparison.places[0]] = if comparison.told {
+            told += usize::from(comparison.is_significant);
+            self.standings[comparison.places[0]] = if comparison.is_significant {
                 Standing::Worse
             } else {
                 Standing::NotToldApart

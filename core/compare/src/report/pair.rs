@@ -103,7 +103,9 @@ fn pair(
         Err(why) => (None, Some(why)),
     };
     let is_decided = facts.obstacle.is_none() && decided.is_some();
-    let is_real = decided.as_ref().is_some_and(|(_, told)| *told);
+    let is_real = decided
+        .as_ref()
+        .is_some_and(|(_, is_significant)| *is_significant);
     let judged = decided.map(|(judged, _)| judged);
     Pair {
         places,
@@ -130,7 +132,8 @@ fn pair(
 
 /// The tested difference of the arms at `places`, and whether it is significant.
 fn decided(facts: &Facts, places: [usize; 2]) -> Option<(Difference, bool)> {
-    let of = |comparison: &ComparedPair| Some((comparison.between(places)?, comparison.told));
+    let of =
+        |comparison: &ComparedPair| Some((comparison.between(places)?, comparison.is_significant));
     facts.comparisons.iter().find_map(of)
 }
 

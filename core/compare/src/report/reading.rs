@@ -144,8 +144,8 @@ fn headline(numbers: Numbers<'_>) -> String {
         (ComparisonVerdict::AllAlike, _) => {
             format!("{untold} cannot be distinguished from {leader}")
         }
-        (_, Some(Obstacle::FewSeeds)) => "Too few seeds to tell".to_owned(),
-        (_, Some(Obstacle::FewDocuments)) => "Too few documents to tell".to_owned(),
+        (_, Some(Obstacle::FewSeeds)) => "Too few seeds for a verdict".to_owned(),
+        (_, Some(Obstacle::FewDocuments)) => "Too few documents for a verdict".to_owned(),
         (_, Some(Obstacle::NoDense)) => "No winner without a dense arm".to_owned(),
         (_, Some(Obstacle::WorseThanGuessing { .. })) => {
             "No winner: worse than guessing".to_owned()

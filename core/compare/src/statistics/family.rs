@@ -38,7 +38,7 @@ pub struct ComparedPair {
     /// Their difference.
     pub difference: Difference,
     /// Whether they differ significantly.
-    pub told: bool,
+    pub is_significant: bool,
 }
 
 impl ComparedPair {
@@ -145,7 +145,7 @@ fn decide(
         let difference = Difference::at(&paired, &draws, basis, risk);
         ComparedPair {
             places,
-            told: difference.has_verdict() && !difference.together.contains(0.0),
+            is_significant: difference.has_verdict() && !difference.together.contains(0.0),
             difference,
         }
     });

@@ -55,9 +55,9 @@ impl Needed {
 /// The variance at which the observed difference reaches [`POWER`].
 fn allowed(difference: &Difference, freedom: f64) -> f64 {
     let freedom = freedom.clamp(1.0, 1e6);
-    let told = student_quantile(freedom, 1.0 - difference.risk / 2.0);
-    let often = student_quantile(freedom, POWER);
-    (difference.estimate / (told + often)).powi(2)
+    let significant = student_quantile(freedom, 1.0 - difference.risk / 2.0);
+    let powerful = student_quantile(freedom, POWER);
+    (difference.estimate / (significant + powerful)).powi(2)
 }
 
 /// The fewest seeds, at least the present number, where the variance over documents is `documents`.

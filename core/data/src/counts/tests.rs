@@ -29,17 +29,17 @@ fn what_is_lost_is_a_share_of_all_that_would_be_trained() {
     assert_eq!((counts.kept(), counts.lost.dropped), (7, 200));
     assert_eq!(counts.all_trained_tokens(), 1100);
     assert!((counts.share(counts.lost.total()) - 5.0 / 11.0).abs() < 1e-12);
-    let told = counts.told();
+    let summary = counts.summary();
     assert!(
-        told.starts_with(
+        summary.starts_with(
             "2 cut to data.max_seq_len (9.1 %), 1 left out: the prompt fills data.max_seq_len \
              (4.5 %), 1 left out: longer"
         ),
-        "{told}"
+        "{summary}"
     );
     assert!(
-        told.contains("2 left out: no JSON object, 1 left out: empty"),
-        "{told}"
+        summary.contains("2 left out: no JSON object, 1 left out: empty"),
+        "{summary}"
     );
 }
 

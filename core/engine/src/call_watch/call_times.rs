@@ -10,7 +10,7 @@ use espalier_system::signal;
 use super::LateCall;
 
 /// When a call without progress is reported: the first time and again.
-const TOLD_AFTER: [Duration; 3] = [
+const REPORTED_AFTER: [Duration; 3] = [
     Duration::from_secs(10),
     Duration::from_secs(60),
     Duration::from_secs(300),
@@ -36,7 +36,7 @@ pub(super) enum Action {
 pub(super) struct CallTimes {
     threads: HashMap<usize, Seen>,
     /// Slow calls that make progress, already reported: component and callback.
-    told_to_go_on: BTreeSet<(String, &'static str)>,
+    reported_as_going_on: BTreeSet<(String, &'static str)>,
     signal: Option<Signal>,
     ended: bool,
 }
@@ -49,13 +49,13 @@ struct Seen {
     lasted: Duration,
     silent: Duration,
     /// How often it was reported.
-    told: usize,
+    reports: usize,
 }
 
 /// A signal that asked to stop.
 struct Signal {
     ago: Duration,
-    told: bool,
+    is_reported: bool,
 }
 
 /// A call that is pending, and for how long.
@@ -83,7 +83,7 @@ impl CallTimes {
             return (actions, None);
         }
         let late = deepest(&waits, |wait| wait.silent >= LATE);
-        actions.extend(self.told(&waits));
+        actions.extend(self.report_slow(&waits));
         actions.extend(self.signalled(asked, passed, late));
         (actions, late.map(Wait::late))
     }
@@ -121,16 +121,16 @@ impl CallTimes {
 
     /// The message about long calls. One without progress is reported each time; one with progress,
     /// once in a process.
-    fn told(&mut self, waits: &[Wait<'_>]) -> Option<Action> {
+    fn report_slow(&mut self, waits: &[Wait<'_>]) -> Option<Action> {
         let due: Vec<usize> = waits
             .iter()
-            .filter(|wait| wait.is_due(self.threads[&wait.pending.thread].told))
+            .filter(|wait| wait.is_due(self.threads[&wait.pending.thread].reports))
             .map(|wait| wait.pending.thread)
             .collect();
         if let Some(wait) = deepest(waits, |wait| due.contains(&wait.pending.thread)) {
             // Calls that wait for it are reported with it.
             for thread in &due {
-                self.threads.get_mut(thread).expect("it was seen").told += 1;
+                self.threads.get_mut(thread).expect("it was seen").reports += 1;
             }
             let (late, secs) = (wait.late(), wait.silent.as_secs());
             let mut line = format!("waiting for {late}, {secs} s so far");
@@ -140,11 +140,11 @@ impl CallTimes {
             }
             return Some(Action::Say(line));
         }
-        let goes_on = |wait: &Wait<'_>| wait.lasted >= TOLD_AFTER[0] && wait.silent < LATE;
+        let goes_on = |wait: &Wait<'_>| wait.lasted >= REPORTED_AFTER[0] && wait.silent < LATE;
         let wait = deepest(waits, goes_on)?;
         let call = wait.pending.call;
         let is_new = self
-            .told_to_go_on
+            .reported_as_going_on
             .insert((call.site().component().to_owned(), call.callback()));
         let line = format!(
             "{} is still running, {} s so far",
@@ -164,13 +164,13 @@ impl CallTimes {
         let number = asked?;
         let signal = self.signal.get_or_insert(Signal {
             ago: Duration::ZERO,
-            told: false,
+            is_reported: false,
         });
         signal.ago += passed;
-        if signal.told || (late.is_none() && signal.ago < AFTER_SIGNAL) {
+        if signal.is_reported || (late.is_none() && signal.ago < AFTER_SIGNAL) {
             return None;
         }
-        signal.told = true;
+        signal.is_reported = true;
         let name = signal::name(number);
         Some(Action::Say(match late {
             Some(wait) => format!(
@@ -192,17 +192,17 @@ impl Seen {
             beats: pending.beats,
             lasted: Duration::ZERO,
             silent: Duration::ZERO,
-            told: 0,
+            reports: 0,
         }
     }
 }
 
 impl Wait<'_> {
-    /// Whether it is to be reported now, after `told` reports.
-    fn is_due(&self, told: usize) -> bool {
-        let due = match (TOLD_AFTER.get(told), self.pending.call.limit()) {
+    /// Whether it is to be reported now, after `reports` reports.
+    fn is_due(&self, reports: usize) -> bool {
+        let due = match (REPORTED_AFTER.get(reports), self.pending.call.limit()) {
             // A call with a short limit is reported sooner.
-            (Some(due), Limit::After(limit)) if told == 0 => Some((*due).min(limit / 2)),
+            (Some(due), Limit::After(limit)) if reports == 0 => Some((*due).min(limit / 2)),
             (due, _) => due.copied(),
         };
         due.is_some_and(|due| self.silent >= due)

@@ -87,14 +87,14 @@ pub fn together<T: Serialize + DeserializeOwned, E: RankFailure>(
         let rank = rank as u32;
         let sent: Sent<T> = serde_json::from_slice(sent).map_err(|error| {
             let what = format!("{label}: its message cannot be parsed: {error}");
-            Error::Peer(Lost::told(rank, what))
+            Error::Peer(Lost::reported(rank, what))
         })?;
         match sent {
             Sent::Done(one) => done.push(one),
             Sent::Interrupted(signal) => {
                 return Err(Error::Interrupted(Interrupted { signal }).into());
             }
-            Sent::Failed(message) => failed = failed.or(Some(Lost::told(rank, message))),
+            Sent::Failed(message) => failed = failed.or(Some(Lost::reported(rank, message))),
         }
     }
     match failed {

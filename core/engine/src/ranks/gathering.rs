@@ -64,19 +64,19 @@ impl Gathering {
         let per_machine = self.world.processes_per_machine;
         let first = self.world.process / per_machine * per_machine;
         let others = (first..first + per_machine).filter(|&one| one != self.world.process);
-        let told: Vec<String> = others.filter_map(|one| self.told(one)).collect();
-        match (told.as_slice(), &self.marks) {
+        let known: Vec<String> = others.filter_map(|one| self.describe(one)).collect();
+        match (known.as_slice(), &self.marks) {
             (_, None) => "this launcher does not reveal which process is missing".to_owned(),
             ([], _) if self.world.machines() > 1 => {
                 "all processes of this machine joined; check the other machines".to_owned()
             }
             ([], _) => "all processes joined, but some do not respond".to_owned(),
-            (told, _) => told.join(", "),
+            (known, _) => known.join(", "),
         }
     }
 
     /// Why a process of this machine does not join, where that can be seen.
-    fn told(&self, process: u32) -> Option<String> {
+    fn describe(&self, process: u32) -> Option<String> {
         let each = self.world.ranks_per_process();
         let rank = process * each;
         let ranks = match each {

@@ -43,15 +43,17 @@ pub fn launch() -> Result<Option<Launch>, Error> {
 /// different numbers of processes, and processes that are not numbered machine by machine.
 pub fn launched(vars: &BTreeMap<String, String>) -> Result<Option<Launch>, Error> {
     let vars = Vars(vars);
-    let told = [torchrun(&vars)?, open_mpi(&vars)?, hydra(&vars)?];
-    let mut told = told.into_iter().flatten();
-    let Some(first) = told.next() else {
+    let launches = [torchrun(&vars)?, open_mpi(&vars)?, hydra(&vars)?];
+    let mut launches = launches.into_iter().flatten();
+    let Some(first) = launches.next() else {
         return match slurm(&vars)? {
             Some(launch) => Ok(Some(launch)),
             None => without_machines(&vars),
         };
     };
-    match told.find(|other| (other.process, other.processes) != (first.process, first.processes)) {
+    match launches
+        .find(|other| (other.process, other.processes) != (first.process, first.processes))
+    {
         None => Ok(Some(first)),
         Some(other) => Err(refused(format!(
             "{} says that this is process {} of {}, {} that it is process {} of {}",
@@ -151,9 +153,9 @@ fn slurm(vars: &Vars) -> Result<Option<Launch>, Error> {
 
 /// Refuses a launcher that sets the number of processes but not their machines.
 fn without_machines(vars: &Vars) -> Result<Option<Launch>, Error> {
-    let told = |name: &str| vars.text(name).is_some();
-    let several = told("PMI_SIZE") && vars.number("PMI_SIZE")? > 1;
-    let unplaced = told("PMIX_RANK") && !told("PMIX_SIZE") && vars.number("PMIX_RANK")? > 0;
+    let is_set = |name: &str| vars.text(name).is_some();
+    let several = is_set("PMI_SIZE") && vars.number("PMI_SIZE")? > 1;
+    let unplaced = is_set("PMIX_RANK") && !is_set("PMIX_SIZE") && vars.number("PMIX_RANK")? > 0;
     if !several && !unplaced {
         return Ok(None);
     }

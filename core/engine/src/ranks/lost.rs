@@ -57,7 +57,8 @@ pub enum LostBy {
     /// It came to the end of its run while others wait for it.
     Ended,
     /// It failed and reported that.
-    Told(String),
+    #[serde(rename = "Told")]
+    Reported(String),
     /// It runs another config, plugin or program than the others.
     Disagrees(String),
     /// No connection to its process can be made.
@@ -66,8 +67,8 @@ pub enum LostBy {
 
 impl Lost {
     /// Rank `rank`, which failed with `message`, where nothing more is known of it.
-    pub fn told(rank: u32, message: impl Into<String>) -> Self {
-        Lost::of(rank, LostBy::Told(message.into()))
+    pub fn reported(rank: u32, message: impl Into<String>) -> Self {
+        Lost::of(rank, LostBy::Reported(message.into()))
     }
 
     /// Rank `rank`, lost by `cause`, where nothing more is known of it.
@@ -104,7 +105,7 @@ impl Failure for Lost {
             LostBy::Unreached(_) => {
                 "let the machines reach each other on all ports above 1023: processes watch each other over TCP"
             }
-            LostBy::Told(_) => "fix the reported error; then continue with --resume",
+            LostBy::Reported(_) => "fix the reported error; then continue with --resume",
         }
         .to_owned()
     }
@@ -150,7 +151,7 @@ impl fmt::Display for LostBy {
                 expected,
             } => write!(f, "it makes {found}, where rank {other} makes {expected}"),
             LostBy::Ended => f.write_str("its run came to an end before that of the others"),
-            LostBy::Told(message) => write!(f, "it failed: {message}"),
+            LostBy::Reported(message) => write!(f, "it failed: {message}"),
             LostBy::Disagrees(message) | LostBy::Unreached(message) => f.write_str(message),
         }
     }
@@ -175,9 +176,9 @@ mod tests {
             "ranks 2 to 3 (process 1 on node-b), step 7, in call 41 of shards, all_gather `unit 3`: its process gave no \
              sign of life for 8 s; rank 0 waits in call 42 of shards, all_gather `unit 4`"
         );
-        let told = Lost::told(1, "not enough memory").to_string();
+        let reported = Lost::reported(1, "not enough memory").to_string();
         assert_eq!(
-            told,
+            reported,
             "rank 1, before the first step: it failed: not enough memory"
         );
     }

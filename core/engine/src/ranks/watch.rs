@@ -76,7 +76,7 @@ impl Watch {
             meeting: Mutex::default(),
             links: Mutex::default(),
             first_lost: Mutex::default(),
-            told: Condvar::new(),
+            lost_changed: Condvar::new(),
         });
         let monitor = (world.ranks > 1).then(|| monitor::start(Arc::clone(&shared)));
         Arc::new(Watch {
@@ -207,7 +207,7 @@ impl Watch {
     /// `rank`, one of this process, fails. All others are informed.
     pub fn failed(&self, rank: u32, what: impl Into<String>) {
         self.shared
-            .conclude(self.shared.placed(Lost::told(rank, what)));
+            .conclude(self.shared.placed(Lost::reported(rank, what)));
     }
 
     /// Calls `abort` once a rank is lost; at once, where one is.
@@ -232,7 +232,7 @@ impl Watch {
         let first = self.shared.first_lost();
         let waited = self
             .shared
-            .told
+            .lost_changed
             .wait_timeout_while(first, BLAME_WAIT, |v| v.lost.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         if self.shared.first_lost().lost.is_none() {
@@ -253,7 +253,7 @@ impl Drop for Watch {
             self.failed(self.shared.world.own_ranks().start, "its process panicked");
         }
         self.shared.first_lost().over = true;
-        self.shared.told.notify_all();
+        self.shared.lost_changed.notify_all();
         let monitor = self
             .monitor
             .lock()

@@ -133,24 +133,26 @@ pub enum LibraryFault {
         details: String,
     },
     /// It ended the process in which it was tried, by a signal.
-    #[error("crashed with signal {signal} ({}) {doing}{}", signal::name(*signal), quoted(said))]
+    #[error("crashed with signal {signal} ({}) {doing}{}", signal::name(*signal), quoted(stderr))]
     Crashed {
         /// The signal's number.
         signal: i32,
         /// The call that it was in.
         doing: Doing,
         /// What it wrote to standard error.
-        said: String,
+        #[serde(rename = "said")]
+        stderr: String,
     },
     /// It ended the process in which it was tried, by a call of `exit`.
-    #[error("ended the process with code {code} {doing}{}", quoted(said))]
+    #[error("ended the process with code {code} {doing}{}", quoted(stderr))]
     Exited {
         /// The exit code.
         code: i32,
         /// The call that it was in.
         doing: Doing,
         /// What it wrote to standard error.
-        said: String,
+        #[serde(rename = "said")]
+        stderr: String,
     },
     /// It did not end in the time it was given.
     #[error("did not return within {secs} s {doing}")]
@@ -199,10 +201,10 @@ fn place(folder: &Option<PathBuf>) -> String {
 }
 
 /// What a library wrote last, in parentheses.
-fn quoted(said: &str) -> String {
-    match said {
+fn quoted(stderr: &str) -> String {
+    match stderr {
         "" => String::new(),
-        _ => format!(" (it said: {said})"),
+        _ => format!(" (it said: {stderr})"),
     }
 }
 

@@ -149,7 +149,7 @@ pub(super) fn open(place: PlacedLibrary, expected: &Descriptor) -> Result<Root, 
     // machine and interface, and the user named it or put it where plugins are looked for.
     let library = unsafe { Library::open(Some(&place.path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| LibraryFault::Open(chain(&error)))?;
-    super::tell_opened();
+    super::notify_opened();
     // Never unloaded: instances, leaked services and thread-locals of its runtime outlive every
     // scope.
     let library = ManuallyDrop::new(library);

@@ -47,23 +47,23 @@ pub(super) fn run(
         .process_group(0);
     let mut child = command.spawn().map_err(untried)?;
     let ended = wait(&mut child, time_limit).map_err(untried)?;
-    let (doing, report) = said(&mut out);
+    let (doing, report) = progress(&mut out);
     let Some(status) = ended else {
         let secs = time_limit.as_secs();
         return Err(LibraryFault::Hung { secs, doing });
     };
-    let said = complaint(&mut err);
+    let stderr = complaint(&mut err);
     match (status.signal(), report) {
         (Some(signal), _) => Err(LibraryFault::Crashed {
             signal,
             doing,
-            said,
+            stderr,
         }),
         (None, Some(report)) if status.success() => Ok(report),
         (None, _) => Err(LibraryFault::Exited {
             code: status.code().unwrap_or(-1),
             doing,
-            said,
+            stderr,
         }),
     }
 }
@@ -99,7 +99,7 @@ fn text(file: &mut File) -> String {
 }
 
 /// The last call that it was in, and its report.
-fn said(out: &mut File) -> (Doing, Option<Report>) {
+fn progress(out: &mut File) -> (Doing, Option<Report>) {
     let mut last = Doing::new("open", None);
     let mut report = None;
     for line in text(out).lines() {

@@ -1,6 +1,6 @@
 //! Rows that were read -> the report to the user: trained and lost rows.
 
-use espalier_data::{Dataset, TOLD_LOST, TrainOn, grouped, percent, split_told};
+use espalier_data::{Dataset, TOLD_LOST, TrainOn, describe_split_tokens, grouped, percent};
 use espalier_engine::observer::{Event, Observer};
 
 use crate::bytes::Bytes;
@@ -16,14 +16,18 @@ pub(super) fn report(rows: &Dataset, which: &str, observer: &dyn Observer) {
                 percent(counts.share(lost))
             ),
         };
-        let text = format!("of {} {which} rows {}; {lost}", counts.rows, counts.told());
+        let text = format!(
+            "of {} {which} rows {}; {lost}",
+            counts.rows,
+            counts.summary()
+        );
         if counts.tells() {
             observer.observe(&Event::Warning(&text))
         } else {
             observer.observe(&Event::Note(&text))
         }
     }
-    if let Some(text) = split_told(rows.split_tokens()) {
+    if let Some(text) = describe_split_tokens(rows.split_tokens()) {
         if rows.split_tokens().iter().any(|one| one.ends_answers) {
             observer.observe(&Event::Warning(&text))
         } else {

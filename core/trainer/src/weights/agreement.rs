@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use espalier_config::Config;
-use espalier_engine::ranks::{Cause, Lost};
+use espalier_engine::ranks::{Lost, LostBy};
 use espalier_system::world::World;
 use serde_json::{Value as Json, json};
 
@@ -52,7 +52,7 @@ pub fn agree(
             Err(Error::Peer(Lost {
                 ranks: world.ranks_per_process(),
                 step,
-                ..Lost::of(rank(odd), Cause::Disagrees(message))
+                ..Lost::of(rank(odd), LostBy::Disagrees(message))
             }))
         }
     }

@@ -7,7 +7,9 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use espalier_config::{Config, Need, ResolvedConfig, resolve};
-use espalier_data::{Dataset, Preview, ShownToken, Vocabulary, serve_templates, split_told};
+use espalier_data::{
+    Dataset, Preview, ShownToken, Vocabulary, describe_split_tokens, serve_templates,
+};
 use espalier_system::files::ModelDirectory;
 use espalier_system::threads::HostServices;
 use espalier_trainer::error::Error;
@@ -58,7 +60,7 @@ fn show(arguments: &ShowArguments, out: &mut dyn Write) -> Result<()> {
     let counts = dataset.counts();
     writeln!(out, "{counts}")?;
     writeln!(out, "trains {}", counts.trains)?;
-    if let Some(text) = split_told(dataset.split_tokens()) {
+    if let Some(text) = describe_split_tokens(dataset.split_tokens()) {
         writeln!(out, "warning: {text}")?;
     }
     Ok(())

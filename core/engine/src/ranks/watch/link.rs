@@ -84,7 +84,7 @@ impl Link {
         loop {
             match self.inbox.next() {
                 Ok(Some(Message::Beat(reports))) => self.reports = reports,
-                Ok(Some(Message::Lost(told))) => lost = lost.or(Some(told)),
+                Ok(Some(Message::Lost(reported))) => lost = lost.or(Some(reported)),
                 Ok(Some(Message::Bye)) => self.state = State::Over,
                 Ok(Some(Message::Hello { .. })) => {}
                 Ok(None) => break,

@@ -47,7 +47,7 @@ pub fn start(shared: Arc<Shared>) -> JoinHandle<()> {
     let mut monitor = Monitor {
         looked: shared.now(),
         beaten: None,
-        told: false,
+        has_sent_loss: false,
         shared,
     };
     thread::Builder::new()
@@ -77,7 +77,7 @@ struct Monitor {
     /// When it sent its last heartbeat.
     beaten: Option<u64>,
     /// Whether the others know of the loss.
-    told: bool,
+    has_sent_loss: bool,
 }
 
 impl Monitor {
@@ -86,9 +86,12 @@ impl Monitor {
         let tick = TICK.min(self.shared.timeout / 8);
         let first = self.shared.first_lost();
         let known = first.lost.is_some();
-        let waited = self.shared.told.wait_timeout_while(first, tick, |first| {
-            !first.over && first.lost.is_some() == known
-        });
+        let waited = self
+            .shared
+            .lost_changed
+            .wait_timeout_while(first, tick, |first| {
+                !first.over && first.lost.is_some() == known
+            });
         let (first, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !first.over
     }
@@ -176,14 +179,14 @@ impl Monitor {
     fn lost(&self, link: &Link, cause: LostBy, reports: &[Report]) -> Lost {
         let each = self.shared.world.ranks_per_process();
         let rank = link.process * each;
-        let told = link.report(rank);
+        let last = link.report(rank);
         Lost {
             ranks: each,
             process: Some((link.process, link.host.clone())),
-            step: told
+            step: last
                 .map_or(0, |report| report.step)
                 .max(diagnosis::newest_step(reports)),
-            place: told.map(Report::place).unwrap_or_default(),
+            place: last.map(Report::place).unwrap_or_default(),
             waiting: diagnosis::longest_waiting(reports, rank..rank + each),
             ..Lost::of(rank, cause)
         }
@@ -206,8 +209,8 @@ impl Monitor {
 
     /// Sends the status of this process's ranks to the others, and once the loss.
     fn tell(&mut self, links: &mut [Link], lost: Option<&Lost>, now: u64) {
-        if let (Some(lost), false) = (lost, self.told) {
-            self.told = true;
+        if let (Some(lost), false) = (lost, self.has_sent_loss) {
+            self.has_sent_loss = true;
             let message = Message::Lost(lost.clone());
             links.iter_mut().for_each(|link| link.send(&message));
         }

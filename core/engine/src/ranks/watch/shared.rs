@@ -34,7 +34,7 @@ pub(super) struct Shared {
     /// The other processes.
     pub(super) links: Mutex<Vec<Link>>,
     pub(super) first_lost: Mutex<FirstLost>,
-    pub(super) told: Condvar,
+    pub(super) lost_changed: Condvar,
 }
 
 /// How long this process waits for the others to join.
@@ -131,7 +131,7 @@ impl Shared {
         first.since = Some(Instant::now());
         let aborts = std::mem::take(&mut first.on_abort);
         drop(first);
-        self.told.notify_all();
+        self.lost_changed.notify_all();
         aborts.iter().for_each(|abort| abort());
     }
 

@@ -165,7 +165,7 @@ fn failures_hangs_and_other_calls_are_told_across_processes() {
     for watch in &watches {
         let lost = await_loss(watch);
         assert_eq!((lost.rank, lost.ranks), (3, 1));
-        assert_eq!(lost.cause, LostBy::Told("not enough memory".into()));
+        assert_eq!(lost.cause, LostBy::Reported("not enough memory".into()));
     }
 
     let watches = processes(2, 1500);

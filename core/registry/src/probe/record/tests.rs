@@ -3,14 +3,14 @@
 use super::*;
 
 fn entry(file: &str, signal: i32) -> Entry {
-    let (doing, said) = (crate::library::Doing::new("open", None), String::new());
+    let (doing, stderr) = (crate::library::Doing::new("open", None), String::new());
     Entry {
         file: file.into(),
         host: "a".to_owned(),
         outcome: Outcome::Quarantined(LibraryFault::Crashed {
             signal,
             doing,
-            said,
+            stderr,
         }),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use espalier_config::Origin;
 use espalier_data::checkup::{Checkup, Lengths, Part};
-use espalier_data::{DataError, TooLongIs, grouped, percent, split_told};
+use espalier_data::{DataError, TooLongIs, describe_split_tokens, grouped, percent};
 use espalier_system::threads::HostServices;
 use espalier_trainer::error::Error;
 
@@ -146,7 +146,7 @@ fn print_lost(part: &Part, out: &mut dyn Write) -> io::Result<()> {
 
 /// Prints turns that are not trained, or not as expected.
 fn print_turns(part: &Part, out: &mut dyn Write) -> io::Result<()> {
-    if let Some(text) = split_told(&part.split_tokens) {
+    if let Some(text) = describe_split_tokens(&part.split_tokens) {
         writeln!(out, "split special tokens: {text}")?;
     }
     let trains = part.counts.trains;
