@@ -7,9 +7,9 @@ use espalier_trainer::train::HeldOut;
 
 use crate::Golden;
 
-/// Results of null pairs.
+/// Results of pairs of equal groups of runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NullPairs {
+pub struct EqualPairs {
     /// Number of pairs.
     pub pairs: usize,
     /// Pairs whose 95 % interval holds 0, the true difference.
@@ -22,7 +22,7 @@ pub struct NullPairs {
     pub largest: f64,
 }
 
-impl NullPairs {
+impl EqualPairs {
     /// Whether 90 to 99 % of the intervals hold 0.
     pub fn has_expected_coverage(&self) -> bool {
         let share = self.holding as f64 / self.pairs.max(1) as f64;
@@ -34,7 +34,7 @@ impl NullPairs {
 ///
 /// # Panics
 /// If runs were not evaluated on the same documents.
-pub fn evaluate(runs: &[HeldOut], seeds: usize) -> NullPairs {
+pub fn evaluate(runs: &[HeldOut], seeds: usize) -> EqualPairs {
     let differences = runs.chunks_exact(2 * seeds).map(|runs| {
         let runs: Vec<&HeldOut> = runs.iter().collect();
         let (first, second) = runs.split_at(seeds);
@@ -50,7 +50,7 @@ pub fn evaluate(runs: &[HeldOut], seeds: usize) -> NullPairs {
     let widths = differences
         .iter()
         .map(|difference| difference.interval.width());
-    NullPairs {
+    EqualPairs {
         pairs: differences.len(),
         holding: holding.count(),
         width: widths.sum::<f64>() / count,

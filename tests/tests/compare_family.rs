@@ -76,7 +76,7 @@ fn judged(kind: &Kind, index: u32) -> [bool; 4] {
         1 => Basis::Documents,
         seeds => Basis::of_seeds(seeds),
     };
-    let family = Family::judge(&runs, basis, DRAWS).expect("the same documents");
+    let family = Family::compare(&runs, basis, DRAWS).expect("the same documents");
     let mut others = (0..runs.len()).filter(|place| *place != family.leader);
     let winner = others.all(|place| {
         family
@@ -226,7 +226,7 @@ fn real_runs_with_different_seeds_have_no_best_arm() {
             .chunks_exact(3)
             .map(|arm| arm.iter().collect())
             .collect();
-        Family::judge(&arms, Basis::DocumentsAndSeeds, 2000).expect("the same documents")
+        Family::compare(&arms, Basis::DocumentsAndSeeds, 2000).expect("the same documents")
     });
     let reported = families.map(|family| {
         let reported = family

@@ -179,10 +179,10 @@ fn gradients_are_slopes_of_the_loss() {
             .expect("a dense param");
     }
     rig.loss_and_gradients(&step);
-    let slopes: Vec<Vec<f64>> = params.iter().map(|(name, _)| rig.gradient(name)).collect();
-    for ((name, count), slope) in params.iter().zip(&slopes) {
+    let gradients: Vec<Vec<f64>> = params.iter().map(|(name, _)| rig.gradient(name)).collect();
+    for ((name, count), gradient) in params.iter().zip(&gradients) {
         let steepest = (0..*count)
-            .max_by(|&a, &b| slope[a].abs().total_cmp(&slope[b].abs()))
+            .max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs()))
             .expect("a param has elements");
         let mut values: Vec<f32> = rig.values(name).iter().map(|&x| x as f32).collect();
         let kept = values[steepest];
@@ -198,11 +198,11 @@ fn gradients_are_slopes_of_the_loss() {
         let spread = f64::from(kept + width) - f64::from(kept - width);
         at(kept);
         let difference = (above - below) / spread;
-        let distance = (difference / slope[steepest] - 1.0).abs();
+        let distance = (difference / gradient[steepest] - 1.0).abs();
         assert!(
             distance <= 1e-5,
-            "`{name}`: slope {}, difference {difference}",
-            slope[steepest]
+            "`{name}`: gradient {}, difference {difference}",
+            gradient[steepest]
         );
     }
 }

@@ -48,7 +48,8 @@ enum Bench {
         ranks: u32,
     },
     /// Calls through the boundary between host and plugins, as a share of a training step
-    Door,
+    #[command(name = "door")]
+    BoundaryCost,
     /// Encoding by the plugin `hqq` beside the hqq library, on the same weights in turns
     Hqq {
         /// A Python with the packages of tests/golden/scripts/requirements.txt
@@ -94,7 +95,7 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
                 &[sizes.as_slice(), &[("--cols", cols.clone())]].concat(),
             )
         }
-        Bench::Door => run(workspace
+        Bench::BoundaryCost => run(workspace
             .cargo()
             .args([
                 "test",
@@ -103,7 +104,7 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
                 "--package",
                 "espalier-tests",
             ])
-            .args(["--test", "door_cost", "--", "--nocapture"])),
+            .args(["--test", "boundary_cost", "--", "--nocapture"])),
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Config {
     pub model: ModelOptions,
     /// `[data]`: which rows, in what batches.
     pub data: DataOptions,
-    /// `[optim]`: the optimizer and the learning rate's course.
+    /// `[optim]`: the optimizer and the learning rate's schedule.
     pub optim: OptimOptions,
     /// `[quantizer.NAME]`: each quantizer's own options.
     pub quantizer: BTreeMap<String, Section>,

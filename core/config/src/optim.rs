@@ -1,4 +1,4 @@
-//! `[optim]`: the optimizer and the course of its learning rate.
+//! `[optim]`: the optimizer and the schedule of its learning rate.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub struct OptimOptions {
     pub groups: Vec<GroupRule>,
     /// Largest norm of the whole gradient, longer ones are scaled down to it; 0 is off.
     pub clip_norm: f64,
-    /// The learning rate's course after warm-up.
+    /// The learning rate's schedule after warm-up.
     pub schedule: LearningRateSchedule,
     /// Where `linear` and `cosine` end, as a fraction of `learning_rate`.
     pub floor: f64,
@@ -132,7 +132,7 @@ impl GroupRule {
     }
 }
 
-/// The learning rate's course after warm-up.
+/// The learning rate's schedule after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LearningRateSchedule {

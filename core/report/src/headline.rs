@@ -70,7 +70,7 @@ impl Headline {
         let exact = facts.exact_match.map(|ends| risen("Exact match", ends));
         let held_out = [exact, loss, perplexity, accuracy].into_iter().flatten();
         held_out
-            .chain(self.course_tiles())
+            .chain(self.training_tiles())
             .chain((peak_bytes > 0).then(|| {
                 let planned = format!("planned {}", Bytes(planned_bytes));
                 Tile::new("Peak memory", Bytes(peak_bytes).to_string(), planned)
@@ -78,7 +78,7 @@ impl Headline {
             .collect()
     }
 
-    fn course_tiles(&self) -> Vec<Tile> {
+    fn training_tiles(&self) -> Vec<Tile> {
         let training = self.training_loss.map(|[before, last]| {
             let after = (self.steps > 1).then_some(last);
             fallen("Training loss", Ends { before, after })

@@ -82,12 +82,12 @@ fn sgd_and_groups_resume_on_another_number_of_ranks() {
         let sharded = |ranks: u32, offload: &str| {
             format!("--plugins fsdp --ranks {ranks} --set sharding.fsdp.offload={offload}")
         };
-        let legs = [
+        let changes = [
             (sharded(3, "params+optimizer"), sharded(2, "none")),
             (String::new(), sharded(3, "params+optimizer")),
             (sharded(2, "params"), String::new()),
         ];
-        for (index, (from, to)) in legs.iter().enumerate() {
+        for (index, (from, to)) in changes.iter().enumerate() {
             let (first, second) = (format!("from-{index}"), format!("to-{index}"));
             let case = format!("{optimizer}: {from} then {to}");
             assert_close(&training.succeed(&first, from), &alone, &case);

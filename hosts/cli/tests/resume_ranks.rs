@@ -63,7 +63,7 @@ fn any_number_of_ranks_resumes_from_any_other() {
     let training = Training::new(BASE);
     let alone = training.succeed("alone", ONE);
     let offload = " --set sharding.fsdp.offload=params";
-    let legs = [
+    let changes = [
         (ONE.to_owned(), ranks(3)),
         (ranks(4), ranks(2) + offload),
         (
@@ -72,7 +72,7 @@ fn any_number_of_ranks_resumes_from_any_other() {
         ),
         ("--plugins nf4,lora,ddp --ranks 2".to_owned(), ranks(7)),
     ];
-    for (index, (from, to)) in legs.iter().enumerate() {
+    for (index, (from, to)) in changes.iter().enumerate() {
         let (first, second) = (format!("from-{index}"), format!("to-{index}"));
         let case = format!("{from} then {to}");
         assert_close(&training.succeed(&first, from), &alone, &case);

@@ -115,7 +115,7 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
                 .iter()
                 .find(|pair| pair.arms == [worse, better] || pair.arms == [better, worse]);
             let pair = pair.expect("a pair");
-            let estimate = pair.judged().expect("a difference").estimate;
+            let estimate = pair.ranked_by().expect("a difference").estimate;
             let sign = if pair.arms[0] == worse { 1.0 } else { -1.0 };
             assert!(pair.is_real && sign * estimate > 0.0, "{sentence}");
         }
@@ -144,7 +144,7 @@ fn check_sentence(sentence: &str, lines: &Lines, summary: &Summary) {
 /// Each pair's numbers against its verdict and the table's.
 fn check_pairs(summary: &Summary, lines: &Lines) {
     for pair in &summary.pairs {
-        let Some(judged) = pair.judged() else {
+        let Some(judged) = pair.ranked_by() else {
             assert!(!pair.is_real);
             continue;
         };
@@ -157,7 +157,7 @@ fn check_pairs(summary: &Summary, lines: &Lines) {
             "{:?}",
             pair.arms
         );
-        assert!(pair.judgement().starts_with("real") == pair.is_real);
+        assert!(pair.conclusion().starts_with("real") == pair.is_real);
         let [first, second] = [0, 1].map(|at| lines.verdict(&pair.arms[at]));
         for (verdict, other, sign) in [(first, second, 1.0), (second, first, -1.0)] {
             if ["best", "lowest"].contains(&other) && verdict != "no verdict" {

@@ -156,7 +156,7 @@ fn families(findings: &Findings) -> Vec<(f64, Vec<usize>, Family)> {
     let found = chosen.filter_map(|(_, step)| {
         let contest = Contest::trained(findings, step);
         let basis = Basis::of_seeds(contest.seeds.len());
-        let family = Family::judge(&contest.runs(), basis, DRAWS).ok()?;
+        let family = Family::compare(&contest.runs(), basis, DRAWS).ok()?;
         Some((step as f64, contest.places, family))
     });
     found.collect()

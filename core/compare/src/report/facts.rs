@@ -128,7 +128,7 @@ impl Facts {
         let family = if contest.places.is_empty() {
             None
         } else {
-            Family::judge(&contest.runs(), basis, draws).ok()
+            Family::compare(&contest.runs(), basis, draws).ok()
         };
         if let Some(family) = &family {
             facts.take(family, &contest.places);

@@ -45,7 +45,7 @@ pub struct Pair {
 
 impl Pair {
     /// The difference by which the arms are ranked.
-    pub fn judged(&self) -> Option<&Difference> {
+    pub fn ranked_by(&self) -> Option<&Difference> {
         match self.measure {
             Measure::HeldOutLoss => self.difference.as_ref(),
             Measure::Divergence => self.divergence.as_ref(),
@@ -58,7 +58,7 @@ impl Pair {
     }
 
     /// The conclusion in a few words.
-    pub fn judgement(&self) -> &'static str {
+    pub fn conclusion(&self) -> &'static str {
         match (self.is_decided, self.is_real, self.is_below_noise_floor) {
             (false, _, _) => "no verdict",
             (true, false, _) => "no significant difference",
@@ -106,22 +106,22 @@ fn pair(
     let is_real = decided
         .as_ref()
         .is_some_and(|(_, is_significant)| *is_significant);
-    let judged = decided.map(|(judged, _)| judged);
+    let tested = decided.map(|(difference, _)| difference);
     Pair {
         places,
         arms: [first, second].map(|arm| arm.arm.name.clone()),
         seeds,
         is_real,
         is_real_together: is_real,
-        is_below_noise_floor: judged
+        is_below_noise_floor: tested
             .as_ref()
             .zip(noise)
-            .is_some_and(|(judged, noise)| judged.estimate.abs() < noise.range),
-        needed: judged
+            .is_some_and(|(difference, noise)| difference.estimate.abs() < noise.range),
+        needed: tested
             .as_ref()
             .filter(|_| is_decided && !is_real)
             .and_then(Needed::of),
-        divergence: judged.filter(|_| facts.measure == Measure::Divergence),
+        divergence: tested.filter(|_| facts.measure == Measure::Divergence),
         difference,
         missing,
         before: before.ok(),

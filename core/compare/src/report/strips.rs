@@ -55,7 +55,7 @@ pub fn forest(
     let intervals = || {
         pairs
             .iter()
-            .filter_map(|pair| Some(pair.judged()?.together))
+            .filter_map(|pair| Some(pair.ranked_by()?.together))
     };
     intervals().next()?;
     let mut ends: Vec<f64> = intervals().flat_map(|interval| interval.0).collect();
@@ -69,7 +69,7 @@ pub fn forest(
     let row = |pair: &Pair| Strip {
         name: format!("{} \u{2212} {}", pair.arms[0], pair.arms[1]),
         marks: pair
-            .judged()
+            .ranked_by()
             .iter()
             .map(|difference| Mark {
                 colour: colour(pair.places[0]),
@@ -78,7 +78,7 @@ pub fn forest(
                 title: shown(difference.together),
             })
             .collect(),
-        text: match pair.judged() {
+        text: match pair.ranked_by() {
             Some(difference) => format!(
                 "{} ({})",
                 signed(difference.estimate, shown_width(difference.together)),
@@ -86,8 +86,8 @@ pub fn forest(
             ),
             None => pair.missing.clone().unwrap_or_default(),
         },
-        verdict: match pair.judged() {
-            Some(_) => pair.judgement(),
+        verdict: match pair.ranked_by() {
+            Some(_) => pair.conclusion(),
             None => "",
         },
         is_real: pair.is_real,

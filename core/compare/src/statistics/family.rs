@@ -59,7 +59,7 @@ impl Family {
     ///
     /// # Errors
     /// [`Unpaired`] where two arms cannot be paired, or there is no arm.
-    pub fn judge(runs: &[Vec<&HeldOut>], basis: Basis, draws: u32) -> Result<Self, Unpaired> {
+    pub fn compare(runs: &[Vec<&HeldOut>], basis: Basis, draws: u32) -> Result<Self, Unpaired> {
         let losses: Vec<Vec<f64>> = runs.iter().map(|arm| losses(arm)).collect();
         let means: Vec<f64> = losses
             .iter()

@@ -100,7 +100,7 @@ fn check(key: &str, value: &Json) -> Result<()> {
         "init_lora_weights" => {
             value.is_null() || value.is_boolean() || value == "gaussian" || value == "orthogonal"
         }
-        _ => IGNORED.contains(&key) || is_neutral(value),
+        _ => IGNORED.contains(&key) || is_unused(value),
     };
     if accepted {
         return Ok(());
@@ -111,7 +111,7 @@ fn check(key: &str, value: &Json) -> Result<()> {
 }
 
 /// True for a value that PEFT writes for an unused feature.
-fn is_neutral(value: &Json) -> bool {
+fn is_unused(value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,
         Json::String(text) => text.is_empty(),
