@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::Param;
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_engine::Error;
 use espalier_engine::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
@@ -78,7 +78,7 @@ fn session(model: &Path, world: World) -> Session {
     ];
     let shard_layout = &mut session.run.plan.shard_layout;
     shard_layout.parts = u64::from(world.ranks);
-    shard_layout.placements = (0..shard_layout.runs.len())
+    shard_layout.placements = (0..shard_layout.flat_params.len())
         .map(|unit| Placement {
             frozen: places[unit % places.len()],
             trainable: Place::Sharded,
@@ -156,7 +156,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         Ok(())
     })?;
     let buffer = device.import(stage.copy.memory()).expect("lent");
-    for unit in 0..plan.shard_layout.runs.len() {
+    for unit in 0..plan.shard_layout.flat_params.len() {
         if let Some(bytes) = stage.layout.copied(unit) {
             let range = BufferRange {
                 buffer,
@@ -180,7 +180,7 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let mut loader = Loader::new(device.as_ref(), seed);
     let mut runs = BTreeMap::new();
     for unit in 0..session.run.plan.program.units.len() {
-        let places = UnitRuns::of(params, unit, 64);
+        let places = FlatParams::of(params, unit, 64);
         let mut frozen = vec![0; places.frozen_bytes as usize];
         let mut trainable = vec![0; (places.elements * dtypes.params.bytes()) as usize];
         let each = dtypes.params.bytes();
@@ -276,7 +276,7 @@ fn the_staging_buffer_is_as_large_as_the_largest_unit() {
     let plan = session(&model, world(3, 1, 1)).run.plan;
     let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
-    let units = UnitRuns::of_all(&plan.params, plan.program.units.len(), 64);
+    let units = FlatParams::of_all(&plan.params, plan.program.units.len(), 64);
     let passing = units.iter().enumerate().map(|(unit, runs)| {
         let frozen = match layout.copied(unit) {
             Some(_) => 0,

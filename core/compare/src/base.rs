@@ -90,7 +90,7 @@ pub fn measure(
         packed_weights,
         packed_bytes,
         frozen_weights: frozen().map(Param::elements).sum(),
-        frozen_bytes: frozen().flat_map(Param::run_bytes).sum(),
+        frozen_bytes: frozen().flat_map(Param::segment_bytes).sum(),
         encoded: report.encoded,
         encode_secs: report.encode_nanos as f64 * 1e-9,
         weights: errors,

@@ -4,9 +4,9 @@
 
 pub mod arena;
 pub mod decompose;
+pub mod flat_params;
 pub mod grad;
 pub mod params;
 pub mod program;
 pub mod recompute;
 pub mod splice;
-pub mod unit_runs;

@@ -37,8 +37,8 @@ impl Param {
         self.shape.iter().product()
     }
 
-    /// Bytes of each of its runs in memory: one run if dense, one per segment if packed.
-    pub fn run_bytes(&self) -> Vec<u64> {
+    /// Bytes of each of its segments in memory; a dense param is one segment.
+    pub fn segment_bytes(&self) -> Vec<u64> {
         match &self.layout {
             WeightLayout::Dense(dtype) => vec![self.elements() * dtype.bytes()],
             WeightLayout::Packed(format) => format.segments.iter().map(|s| s.bytes()).collect(),
@@ -47,7 +47,7 @@ impl Param {
 
     /// Its bytes in memory, padding for alignment included.
     pub fn bytes(&self) -> u64 {
-        self.run_bytes().into_iter().map(aligned).sum()
+        self.segment_bytes().into_iter().map(aligned).sum()
     }
 
     /// The two extents of a matrix; none for another rank.

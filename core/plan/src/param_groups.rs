@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Param, Training};
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_config::{GroupRule, OptimOptions};
 use espalier_interface::model::ParamKind;
 use serde::{Deserialize, Serialize};
@@ -92,9 +92,9 @@ impl ParamGroups {
 
     /// The parts of a unit's run within `own`, each counted from its begin. Params of one
     /// group that are adjacent are one part.
-    pub fn parts(&self, runs: &UnitRuns, own: &Range<u64>) -> Vec<GroupPart> {
+    pub fn parts(&self, flat: &FlatParams, own: &Range<u64>) -> Vec<GroupPart> {
         let mut parts: Vec<GroupPart> = Vec::new();
-        for (param, elements) in &runs.trainable {
+        for (param, elements) in &flat.trainable {
             let group = self.of[*param].expect("a trainable param is in a group");
             match parts.last_mut() {
                 Some(last) if last.group == group => {}
@@ -102,7 +102,7 @@ impl ParamGroups {
                     if let Some(last) = last {
                         last.elements.end = elements.start;
                     }
-                    let elements = elements.start..runs.elements;
+                    let elements = elements.start..flat.elements;
                     parts.push(GroupPart { group, elements });
                 }
             }

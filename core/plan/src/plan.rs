@@ -306,8 +306,8 @@ impl RunPlan {
         } else {
             0
         };
-        let runs = &self.shard_layout.runs[unit];
-        self.groups.parts(runs, &(begin..begin + own))
+        let flat = &self.shard_layout.flat_params[unit];
+        self.groups.parts(flat, &(begin..begin + own))
     }
 
     /// Sets the workspace of the kernels, in bytes, once the device has prepared them.

@@ -1,8 +1,8 @@
 //! How the runs of every unit are cut among ranks, and which parts stay whole.
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::SavedBlock;
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::DType;
 use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
@@ -16,7 +16,7 @@ pub struct ShardLayout {
     /// The placement of each unit's bytes between steps.
     pub placements: Vec<Placement>,
     /// The runs of each unit.
-    pub runs: Vec<UnitRuns>,
+    pub flat_params: Vec<FlatParams>,
     /// Number of parts into which a sharded run is cut.
     pub parts: u64,
     /// The dtype in which gradients are sent; none for their own.
@@ -68,7 +68,7 @@ impl ShardLayout {
         };
         ShardLayout {
             placements: schedule.placements.clone(),
-            runs: UnitRuns::of_all(params, schedule.placements.len(), optimizer.granule()),
+            flat_params: FlatParams::of_all(params, schedule.placements.len(), optimizer.granule()),
             parts: u64::from(parts),
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
@@ -96,12 +96,12 @@ impl ShardLayout {
 
     /// Elements of a part of a unit's trainable run.
     pub fn part_elements(&self, unit: usize) -> u64 {
-        self.runs[unit].part_elements(self.parts)
+        self.flat_params[unit].part_elements(self.parts)
     }
 
     /// Bytes of a part of a unit's frozen run.
     pub fn part_bytes(&self, unit: usize) -> u64 {
-        self.runs[unit].part_bytes(self.parts)
+        self.flat_params[unit].part_bytes(self.parts)
     }
 
     /// Elements of the unit whose values, gradients and state this rank keeps: all, or its part.
@@ -109,23 +109,23 @@ impl ShardLayout {
         if self.is_cut(unit) {
             self.part_elements(unit)
         } else {
-            self.runs[unit].elements
+            self.flat_params[unit].elements
         }
     }
 
     /// Bytes of a tensor of the optimizer's state that stays whole, of all units.
     pub fn whole_state_bytes(&self, tensor: usize) -> u64 {
-        let units = (0..self.runs.len()).filter(|&unit| !self.is_cut(unit));
+        let units = (0..self.flat_params.len()).filter(|&unit| !self.is_cut(unit));
         let tensor = &self.optimizer.state[tensor];
         units
-            .map(|unit| tensor.bytes(self.runs[unit].elements))
+            .map(|unit| tensor.bytes(self.flat_params[unit].elements))
             .sum()
     }
 
     /// Bytes of all of the optimizer's state, on all ranks that share it.
     pub fn state_bytes(&self) -> u64 {
-        let runs = self.runs.iter();
-        runs.map(|runs| self.optimizer.state_bytes(runs.elements))
+        let flat = self.flat_params.iter();
+        flat.map(|flat| self.optimizer.state_bytes(flat.elements))
             .sum()
     }
 
@@ -133,9 +133,9 @@ impl ShardLayout {
     /// values stay whole.
     pub fn whole_elements(&self) -> [u64; 2] {
         let sum = |whole: &dyn Fn(&Placement) -> bool| {
-            let units = self.placements.iter().zip(&self.runs);
+            let units = self.placements.iter().zip(&self.flat_params);
             let units = units.filter(|(place, _)| whole(place));
-            units.map(|(_, runs)| runs.elements).sum()
+            units.map(|(_, flat)| flat.elements).sum()
         };
         [
             sum(&|place| place.optimizer == Place::Replicated),
@@ -149,7 +149,7 @@ impl ShardLayout {
         let Some(wire) = self.wire.filter(|&wire| wire != dtypes.reduce) else {
             return Vec::new();
         };
-        let units = (0..self.runs.len()).filter(|&unit| self.runs[unit].elements > 0);
+        let units = (0..self.flat_params.len()).filter(|&unit| self.flat_params[unit].elements > 0);
         let of_unit = |unit| {
             let own = self.own_elements(unit);
             let sent = if self.is_cut(unit) {
@@ -164,14 +164,18 @@ impl ShardLayout {
 
     /// The sizes of each unit's regions.
     pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
-        let units = self.runs.iter().zip(&self.placements).zip(&self.saved);
-        let of_unit = |((runs, &place), saved): ((&UnitRuns, &Placement), &Saved)| RegionSizes {
+        let units = self
+            .flat_params
+            .iter()
+            .zip(&self.placements)
+            .zip(&self.saved);
+        let of_unit = |((flat, &place), saved): ((&FlatParams, &Placement), &Saved)| RegionSizes {
             saved: match saved.stays_at {
                 Some(_) => 0,
                 None => saved.bytes,
             },
             ..RegionSizes::new(
-                runs,
+                flat,
                 (dtypes, &self.optimizer),
                 place,
                 self.parts,

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::Dtypes;
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::schedule::{Part, Place};
 
 use crate::shard_layout::ShardLayout;
@@ -53,8 +53,12 @@ impl StageLayout {
     /// The layout for runs that are cut as `shard_layout` says.
     pub fn new(shard_layout: &ShardLayout, dtypes: Dtypes) -> Self {
         let mut layout = StageLayout::default();
-        for (runs, placement) in shard_layout.runs.iter().zip(&shard_layout.placements) {
-            let staged = layout.unit(runs, placement.frozen, shard_layout.parts, dtypes);
+        for (flat, placement) in shard_layout
+            .flat_params
+            .iter()
+            .zip(&shard_layout.placements)
+        {
+            let staged = layout.unit(flat, placement.frozen, shard_layout.parts, dtypes);
             layout.units.push(staged);
         }
         layout
@@ -77,18 +81,18 @@ impl StageLayout {
 
     fn unit(
         &mut self,
-        runs: &UnitRuns,
+        flat: &FlatParams,
         frozen: Place,
         parts: u64,
         dtypes: Dtypes,
     ) -> Vec<StagedRun> {
         let mut staged = Vec::new();
         let mut passing = 0;
-        if !runs.frozen.is_empty() {
+        if !flat.frozen.is_empty() {
             let (region, begin, bytes) = match frozen {
-                Place::Host => (StageRegion::Copy, self.copy_bytes, runs.frozen_bytes),
+                Place::Host => (StageRegion::Copy, self.copy_bytes, flat.frozen_bytes),
                 _ => {
-                    let padded = runs.part_bytes(parts) * parts;
+                    let padded = flat.part_bytes(parts) * parts;
                     (StageRegion::Passing, passing, padded)
                 }
             };
@@ -101,13 +105,13 @@ impl StageLayout {
                 part: Part::Frozen,
                 region,
                 bytes: begin..end,
-                params: places(&runs.frozen, begin),
+                params: places(&flat.frozen, begin),
             });
         }
-        if !runs.trainable.is_empty() {
+        if !flat.trainable.is_empty() {
             let each = dtypes.params.bytes();
-            let end = passing + runs.part_elements(parts) * parts * each;
-            let elements = runs.trainable.iter();
+            let end = passing + flat.part_elements(parts) * parts * each;
+            let elements = flat.trainable.iter();
             let bytes = elements.map(|(index, elements)| {
                 let bytes = elements.start * each..elements.end * each;
                 (*index, Vec::from([bytes]))

@@ -29,14 +29,14 @@ pub fn bytes(step_plan: &StepPlan, shard_layout: &ShardLayout, dtypes: Dtypes) -
 /// Bytes of the largest call of a task; 0 for one without calls.
 fn call_bytes(task: &Task, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
     let unit = task.action.unit;
-    let region = |held| task.region(unit, held).map_or(0, |region| region.bytes);
+    let region = |kind| task.region(unit, kind).map_or(0, |region| region.bytes);
     match task.action.act {
         Act::Gather => region(RegionKind::Frozen).max(region(RegionKind::Trainable)),
         Act::Reduce if shard_layout.is_cut(unit) => {
             region(RegionKind::Gradients).max(region(RegionKind::Wire))
         }
         Act::Reduce => {
-            let own = shard_layout.runs[unit].elements * dtypes.reduce.bytes();
+            let own = shard_layout.flat_params[unit].elements * dtypes.reduce.bytes();
             own.max(region(RegionKind::Wire))
         }
         _ => 0,
@@ -51,10 +51,10 @@ mod tests {
     use super::*;
     use crate::step_plan::{Lane, Region};
 
-    fn staged(act: Act, held: RegionKind, bytes: u64) -> u64 {
+    fn staged(act: Act, kind: RegionKind, bytes: u64) -> u64 {
         let region = Region {
             unit: 0,
-            held,
+            kind,
             offset: 0,
             bytes,
         };

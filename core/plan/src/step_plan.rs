@@ -9,8 +9,8 @@
 mod layout;
 mod unread;
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::Dtypes;
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{
     Act, Action, Place, Placement, Schedule, ShardingRequest, When,
@@ -55,7 +55,7 @@ pub struct Region {
     /// Index of the unit.
     pub unit: usize,
     /// The bytes that it holds.
-    pub held: RegionKind,
+    pub kind: RegionKind,
     /// First byte.
     pub offset: u64,
     /// Length in bytes.
@@ -80,12 +80,12 @@ pub struct Task {
 }
 
 impl Task {
-    /// The region of a unit that holds `held`; `None` where those bytes have a separate buffer
+    /// The region of a unit that holds `kind`; `None` where those bytes have a separate buffer
     /// between steps.
-    pub fn region(&self, unit: usize, held: RegionKind) -> Option<Region> {
+    pub fn region(&self, unit: usize, kind: RegionKind) -> Option<Region> {
         let mut regions = self.regions.iter();
         regions
-            .find(|region| region.unit == unit && region.held == held)
+            .find(|region| region.unit == unit && region.kind == kind)
             .copied()
     }
 }
@@ -114,23 +114,23 @@ pub struct RegionSizes {
 impl RegionSizes {
     /// The sizes for a unit with these runs, cut into `parts`, whose gradients are sent as `wire`.
     pub fn new(
-        runs: &UnitRuns,
+        flat: &FlatParams,
         (dtypes, optimizer): (Dtypes, &OptimizerSpec),
         placement: Placement,
         parts: u64,
         wire: Option<DType>,
     ) -> Self {
-        let part = runs.part_elements(parts);
+        let part = flat.part_elements(parts);
         let padded = part * parts;
         let [params, reduce] = [dtypes.params, dtypes.reduce].map(DType::bytes);
         let travels = match placement.optimizer {
-            Place::Replicated => runs.elements,
+            Place::Replicated => flat.elements,
             _ => padded + part,
         };
         RegionSizes {
             frozen: match placement.frozen {
-                Place::Host => runs.frozen_bytes,
-                _ => runs.part_bytes(parts) * parts,
+                Place::Host => flat.frozen_bytes,
+                _ => flat.part_bytes(parts) * parts,
             },
             trainable: padded * params,
             gradients: padded * reduce,
@@ -145,8 +145,8 @@ impl RegionSizes {
         }
     }
 
-    fn of(&self, held: RegionKind) -> u64 {
-        match held {
+    fn of(&self, kind: RegionKind) -> u64 {
+        match kind {
             RegionKind::Frozen => self.frozen,
             RegionKind::Trainable => self.trainable,
             RegionKind::Gradients => self.gradients,

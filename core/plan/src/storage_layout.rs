@@ -225,7 +225,7 @@ impl StorageLayout<'_> {
         let copied = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Host;
         let copied = (0..self.units).filter(copied);
         sizes.machine_copy = copied
-            .map(|unit| self.shard_layout.runs[unit].frozen_bytes)
+            .map(|unit| self.shard_layout.flat_params[unit].frozen_bytes)
             .sum();
         sizes
     }

@@ -25,7 +25,7 @@ impl Executor {
             }
             Some(_) => Ok(()),
             None => {
-                let places = self.shard_layout.runs[unit].frozen.iter();
+                let places = self.shard_layout.flat_params[unit].frozen.iter();
                 for (param, segments) in places {
                     for (bytes, &to) in segments.iter().zip(self.storage.param(*param)) {
                         let from = &run[bytes.start as usize..bytes.end as usize];

@@ -36,7 +36,7 @@ impl Executor {
     ) -> Result<()> {
         let buffer = self.device.import(memory)?;
         for &(unit, offset) in units {
-            let bytes = self.shard_layout.runs[unit].frozen_bytes;
+            let bytes = self.shard_layout.flat_params[unit].frozen_bytes;
             let copy = BufferRange {
                 buffer,
                 offset,

@@ -207,7 +207,7 @@ impl Executor {
 
     fn reduce(&self, task: &Task) -> Result<()> {
         let unit = task.action.unit;
-        if self.shard_layout.runs[unit].elements == 0 {
+        if self.shard_layout.flat_params[unit].elements == 0 {
             return Ok(());
         }
         let label = self.label("reduce", unit, RegionKind::Gradients);

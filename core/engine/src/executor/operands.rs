@@ -22,7 +22,7 @@ impl Executor {
             ValueMemory::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
             ValueMemory::Saved(unit) => {
                 let mut regions = regions.iter();
-                let brought = regions.find(|one| one.unit == unit && one.held == RegionKind::Saved);
+                let brought = regions.find(|one| one.unit == unit && one.kind == RegionKind::Saved);
                 match brought {
                     Some(region) => self.storage.region(region.offset + offset, bytes),
                     None => {
@@ -49,17 +49,17 @@ impl Executor {
             return Ok(());
         }
         let unit = self.params[param].unit;
-        let runs = &self.shard_layout.runs[unit];
+        let flat = &self.shard_layout.flat_params[unit];
         if self.params[param].trainable {
             let run = self.whole(unit, RegionKind::Trainable, regions)?;
             ranges.push(part(
                 run,
-                runs.elements_of(param),
+                flat.elements_of(param),
                 self.dtypes.params.bytes(),
             ));
         } else {
             let run = self.whole(unit, RegionKind::Frozen, regions)?;
-            let segments = runs.segments_of(param).iter();
+            let segments = flat.segments_of(param).iter();
             ranges.extend(segments.map(|bytes| part(run, bytes, 1)));
         }
         Ok(())
@@ -72,14 +72,14 @@ impl Executor {
         }
         let unit = self.params[param].unit;
         let run = self.whole(unit, RegionKind::Gradients, regions)?;
-        let elements = self.shard_layout.runs[unit].elements_of(param);
+        let elements = self.shard_layout.flat_params[unit].elements_of(param);
         Ok(part(run, elements, self.dtypes.reduce.bytes()))
     }
 
-    /// The region of a unit that holds `held`.
-    fn whole(&self, unit: usize, held: RegionKind, regions: &[Region]) -> Result<BufferRange> {
+    /// The region of a unit that holds `kind`.
+    fn whole(&self, unit: usize, kind: RegionKind, regions: &[Region]) -> Result<BufferRange> {
         let mut regions = regions.iter();
-        let found = regions.find(|region| region.unit == unit && region.held == held);
+        let found = regions.find(|region| region.unit == unit && region.kind == kind);
         match found {
             Some(region) => Ok(self.storage.region(region.offset, region.bytes)),
             None => Err(schedule_failure(PluginError::unsupported(format!(

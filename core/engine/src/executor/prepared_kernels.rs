@@ -76,7 +76,7 @@ impl PreparedKernels {
         };
         let mut trained = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
-            trained.push(match shard_layout.runs[unit].elements {
+            trained.push(match shard_layout.flat_params[unit].elements {
                 0 => None,
                 _ => Some(maker.trained(shard_layout, unit, dtypes)?),
             });

@@ -169,7 +169,7 @@ impl Executor {
     /// holds them.
     pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
-        let of_run = self.shard_layout.runs[unit].elements_of(param);
+        let of_run = self.shard_layout.flat_params[unit].elements_of(param);
         let count = self.shard_layout.own_elements(unit);
         let first = if self.shard_layout.is_cut(unit) {
             count * u64::from(self.peers.shard().0)

@@ -63,8 +63,8 @@ impl Executor {
     fn brought(&self, task: &Task) -> TrainedRun {
         let unit = task.action.unit;
         let mut run = self.storage.trained(unit).clone();
-        let region = |held| {
-            let region = task.region(unit, held)?;
+        let region = |kind| {
+            let region = task.region(unit, kind)?;
             Some(self.storage.region(region.offset, region.bytes))
         };
         run.gradients = region(RegionKind::Reduced).unwrap_or(run.gradients);

@@ -61,7 +61,7 @@ impl Executor {
     /// Whether [`Executor::transfer`] does more than nothing.
     fn moves_bytes(&self, task: &Task, numbers: Option<&Numbers>) -> bool {
         let unit = task.action.unit;
-        let has = |held| task.region(unit, held).is_some();
+        let has = |kind| task.region(unit, kind).is_some();
         let of_part = |part: &Part| match (task.action.act, part) {
             (Act::Fetch | Act::Offload, Part::Saved) => {
                 let tokens = numbers.is_some_and(|numbers| numbers.tokens > 0);
@@ -84,7 +84,7 @@ impl Executor {
             }),
             Act::Reduce => {
                 let travels = has(RegionKind::Wire) || self.peers.world().ranks > 1;
-                let has_gradients = self.shard_layout.runs[unit].elements > 0;
+                let has_gradients = self.shard_layout.flat_params[unit].elements > 0;
                 has_gradients && (travels || self.shard_layout.is_cut(unit))
             }
             _ => false,
@@ -103,7 +103,7 @@ mod tests {
     fn task(act: Act, unit: usize, offsets: &[u64]) -> Task {
         let region = |&offset: &u64| Region {
             unit,
-            held: RegionKind::Frozen,
+            kind: RegionKind::Frozen,
             offset,
             bytes: 64,
         };

@@ -53,8 +53,8 @@ fn listed(groups: &ParamGroups) -> Vec<(String, u64, u64, f64, f64)> {
 }
 
 fn parts(groups: &ParamGroups, own: Range<u64>) -> Vec<(usize, Range<u64>)> {
-    let runs = UnitRuns::of(&layer(), 0, 64);
-    let parts = groups.parts(&runs, &own).into_iter();
+    let flat = FlatParams::of(&layer(), 0, 64);
+    let parts = groups.parts(&flat, &own).into_iter();
     parts.map(|part| (part.group, part.elements)).collect()
 }
 

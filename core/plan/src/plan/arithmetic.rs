@@ -51,23 +51,27 @@ impl Arithmetic {
             *count += param.elements();
             *bytes += param.bytes();
         }
-        let units = plan.program.units.iter().zip(&plan.shard_layout.runs);
-        for (unit, runs) in units {
-            let bytes = runs.frozen_bytes;
+        let units = plan
+            .program
+            .units
+            .iter()
+            .zip(&plan.shard_layout.flat_params);
+        for (unit, flat) in units {
+            let bytes = flat.frozen_bytes;
             match unit.kind {
                 UnitKind::Embedding | UnitKind::Head => found.ends_bytes += bytes,
                 UnitKind::Layer => found.layer_bytes = found.layer_bytes.max(bytes),
             }
         }
-        let units = 0..plan.shard_layout.runs.len();
+        let units = 0..plan.shard_layout.flat_params.len();
         found.part_bytes = units.map(|unit| plan.shard_layout.part_bytes(unit)).sum();
         let trained = plan.params.iter().filter(|param| param.trainable);
         found.trained_params = trained.map(Param::elements).sum();
         let elements: u64 = plan
             .shard_layout
-            .runs
+            .flat_params
             .iter()
-            .map(|runs| runs.elements)
+            .map(|flat| flat.elements)
             .sum();
         let each = plan.dtypes.params.bytes() + plan.dtypes.reduce.bytes();
         found.trained_bytes = elements * each + plan.shard_layout.state_bytes();

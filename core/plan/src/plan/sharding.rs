@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::{KernelCall, OperandPlace, Program};
-use espalier_compile::unit_runs::UnitRuns;
 use espalier_interface::model::UnitKind;
 use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Act, Action, ShardingRequest, UnitBytes};
@@ -32,7 +32,7 @@ pub(super) fn request(
         if unit.kind == UnitKind::Head {
             forward.append(&mut backward);
         }
-        let elements = UnitRuns::of(params, index, optimizer.granule()).elements;
+        let elements = FlatParams::of(params, index, optimizer.granule()).elements;
         let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
         UnitBytes {
             name: unit.name.clone(),
@@ -67,7 +67,7 @@ fn reads(steps: &[KernelCall], params: &[Param]) -> BTreeSet<usize> {
 
 /// Whether a forward or backward pass reads the params that a region holds.
 fn reads_region((program, params): (&Program, &[Param]), pass: &Action, region: &Region) -> bool {
-    let trainable = match region.held {
+    let trainable = match region.kind {
         RegionKind::Frozen => false,
         RegionKind::Trainable => true,
         _ => return false,

@@ -79,7 +79,7 @@ impl Traffic {
 /// and writes values and optimizer state, reads the gradient and sets it to zero.
 pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
     let [values, gradient] = [dtypes.params, dtypes.reduce].map(DType::bytes);
-    let units = (0..shard_layout.runs.len()).map(|unit| shard_layout.own_elements(unit));
+    let units = (0..shard_layout.flat_params.len()).map(|unit| shard_layout.own_elements(unit));
     let of_unit = |elements: u64| {
         let state = shard_layout.optimizer.state_bytes(elements);
         let update = 2 * (elements * (values + gradient) + state);

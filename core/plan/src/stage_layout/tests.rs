@@ -32,7 +32,7 @@ fn layout(frozen: Place) -> StageLayout {
     };
     let shard_layout = ShardLayout {
         placements: vec![placement; 2],
-        runs: UnitRuns::of_all(&params, 2, 64),
+        flat_params: FlatParams::of_all(&params, 2, 64),
         parts: 3,
         wire: None,
         ..ShardLayout::default()

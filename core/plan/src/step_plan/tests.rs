@@ -116,7 +116,7 @@ fn what_no_later_pass_reads_is_not_brought() {
     step_plan.leave_out_unread(&|_, _| true);
     let all = step_plan.clone();
     step_plan.leave_out_unread(&|pass, region| {
-        pass.act == Act::Forward && region.held == RegionKind::Frozen
+        pass.act == Act::Forward && region.kind == RegionKind::Frozen
     });
     let parts = |plan: &StepPlan| -> Vec<usize> {
         let tasks = plan.micro_batch.iter();

@@ -21,14 +21,14 @@ impl StepPlan {
                     read.extend(regions.filter(|region| reads(&task.action, region)));
                 }
                 Act::Fetch | Act::Gather => {
-                    for (part, held) in [
+                    for (part, kind) in [
                         (Part::Frozen, RegionKind::Frozen),
                         (Part::Trainable, RegionKind::Trainable),
                     ] {
-                        let brought = task.region(task.action.unit, held);
+                        let brought = task.region(task.action.unit, kind);
                         if brought.is_some_and(|region| !read.contains(&region)) {
                             task.action.parts.retain(|&one| one != part);
-                            task.regions.retain(|region| region.held != held);
+                            task.regions.retain(|region| region.kind != kind);
                         }
                     }
                 }

@@ -57,7 +57,7 @@ fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferR
         let Some(resident) = parts.get(&Part::Frozen(unit)) else {
             continue;
         };
-        for (param, segments) in &layout.shard_layout.runs[unit].frozen {
+        for (param, segments) in &layout.shard_layout.flat_params[unit].frozen {
             let segment = |bytes: &Range<u64>| part(resident.whole(), bytes, 1);
             ranges[*param] = segments.iter().map(segment).collect();
         }
@@ -130,19 +130,19 @@ impl TrainedRanges {
         // Elements of the runs that are not cut: of gradients, and of values.
         let (mut reduced, mut updated) = (0, 0);
         for unit in 0..layout.units {
-            let runs = &shard_layout.runs[unit];
+            let flat = &shard_layout.flat_params[unit];
             let [gradients_run, values_run] = [
                 (StateKind::Gradients, gradients_at, reduce_bytes, reduced),
                 (StateKind::Values, values_at, params_bytes, updated),
             ]
             .map(|(kept, whole, each, begin)| {
-                let all = begin..begin + runs.elements;
+                let all = begin..begin + flat.elements;
                 own.next(unit, kept).unwrap_or(part(whole, &all, each))
             });
             let state = (0..tensors).map(|tensor| {
                 let kept = StateKind::State(tensor);
                 own.next(unit, kept).unwrap_or_else(|| {
-                    let bytes = layout.bytes_of(kept, runs.elements);
+                    let bytes = layout.bytes_of(kept, flat.elements);
                     let begin = kept_bytes[tensor];
                     kept_bytes[tensor] += bytes;
                     part(whole(Part::State(tensor)), &(begin..begin + bytes), 1)
@@ -156,7 +156,7 @@ impl TrainedRanges {
             let placement = shard_layout.placements[unit];
             let [whole_gradients, whole_values] =
                 [placement.optimizer, placement.trainable].map(|place| place == Place::Replicated);
-            for (param, elements) in &runs.trainable {
+            for (param, elements) in &flat.trainable {
                 let behind = |begin: u64| begin + elements.start..begin + elements.end;
                 if whole_gradients {
                     gradients[*param] = Some(part(gradients_at, &behind(reduced), reduce_bytes));
@@ -165,8 +165,8 @@ impl TrainedRanges {
                     values.push((*param, part(values_at, &behind(updated), params_bytes)));
                 }
             }
-            reduced += u64::from(whole_gradients) * runs.elements;
-            updated += u64::from(whole_values) * runs.elements;
+            reduced += u64::from(whole_gradients) * flat.elements;
+            updated += u64::from(whole_values) * flat.elements;
         }
         TrainedRanges {
             runs: optimizer,

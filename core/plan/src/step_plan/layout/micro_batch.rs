@@ -23,7 +23,7 @@ impl Layout<'_> {
                 }
             }
             Act::Gather => {
-                for (part, held, from) in [
+                for (part, kind, from) in [
                     (Part::Frozen, RegionKind::Frozen, place.frozen),
                     (Part::Trainable, RegionKind::Trainable, place.trainable),
                 ] {
@@ -31,8 +31,8 @@ impl Layout<'_> {
                         continue;
                     }
                     match from {
-                        Place::ShardedOnHost => self.work_on(task, unit, held, true)?,
-                        _ => self.open(task, unit, held),
+                        Place::ShardedOnHost => self.work_on(task, unit, kind, true)?,
+                        _ => self.open(task, unit, kind),
                     }
                 }
             }

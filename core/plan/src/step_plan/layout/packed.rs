@@ -22,7 +22,7 @@ impl Layout<'_> {
                 .iter()
                 .map(|&at| Region {
                     unit: self.lives[at].unit,
-                    held: self.lives[at].held,
+                    kind: self.lives[at].kind,
                     offset: offsets[at],
                     bytes: self.lives[at].life.bytes,
                 })

@@ -22,7 +22,7 @@ pub(super) struct OpenRegion {
 /// A region that was opened, with its size and its first and last task.
 pub(super) struct RegionLife {
     pub unit: usize,
-    pub held: RegionKind,
+    pub kind: RegionKind,
     pub life: Lifetime,
     /// Whether it lasts from micro-batch to micro-batch.
     pub lasts: bool,
@@ -32,14 +32,14 @@ pub(super) struct RegionLife {
 
 impl Layout<'_> {
     /// Opens a region that the task fills. A region of no bytes is left out.
-    pub(super) fn open(&mut self, task: usize, unit: usize, held: RegionKind) {
-        let bytes = self.sizes[unit].of(held);
+    pub(super) fn open(&mut self, task: usize, unit: usize, kind: RegionKind) {
+        let bytes = self.sizes[unit].of(kind);
         if bytes == 0 {
             return;
         }
         self.lives.push(RegionLife {
             unit,
-            held,
+            kind,
             life: Lifetime {
                 bytes,
                 first: task,
@@ -55,7 +55,7 @@ impl Layout<'_> {
             users: BTreeSet::from([task]),
             filled: BTreeSet::from([task]),
         };
-        self.open.insert((unit, held), open);
+        self.open.insert((unit, kind), open);
     }
 
     /// Lets the task read or write a region that is open. With `fills`, tasks that use the region
@@ -67,16 +67,16 @@ impl Layout<'_> {
         &mut self,
         task: usize,
         unit: usize,
-        held: RegionKind,
+        kind: RegionKind,
         fills: bool,
     ) -> Result<()> {
-        if self.sizes[unit].of(held) == 0 {
+        if self.sizes[unit].of(kind) == 0 {
             return Ok(());
         }
-        let Some(open) = self.open.get_mut(&(unit, held)) else {
+        let Some(open) = self.open.get_mut(&(unit, kind)) else {
             let action = &self.tasks[task].action;
             return Err(PluginError::invalid(format!(
-                "schedule: action {task} ({:?} of unit {}) works on the {held:?} bytes of unit {unit}, which nothing has \
+                "schedule: action {task} ({:?} of unit {}) works on the {kind:?} bytes of unit {unit}, which nothing has \
                  brought",
                 action.act, action.unit
             )));
@@ -96,8 +96,8 @@ impl Layout<'_> {
 
     /// Closes a region, if it is open; the task is the last to use it. It does not wait for the
     /// other users: whoever fills the same bytes later waits for all of them.
-    pub(super) fn close(&mut self, task: usize, unit: usize, held: RegionKind) {
-        let Some(open) = self.open.remove(&(unit, held)) else {
+    pub(super) fn close(&mut self, task: usize, unit: usize, kind: RegionKind) {
+        let Some(open) = self.open.remove(&(unit, kind)) else {
             return;
         };
         let opener = self.lives[open.region].life.first;

@@ -11,7 +11,7 @@ impl Layout<'_> {
         let unit = action.unit;
         let place = self.place(unit);
         let task = self.begin(action);
-        let held = |part: &Part| match part {
+        let kind = |part: &Part| match part {
             Part::Trainable => Some(RegionKind::Values),
             Part::Gradients => Some(RegionKind::Reduced),
             Part::Optimizer => Some(RegionKind::State),
@@ -19,8 +19,8 @@ impl Layout<'_> {
         };
         match action.act {
             Act::Fetch => {
-                for held in action.parts.iter().filter_map(held) {
-                    self.open(task, unit, held);
+                for kind in action.parts.iter().filter_map(kind) {
+                    self.open(task, unit, kind);
                 }
             }
             Act::Optimize => {
@@ -33,14 +33,14 @@ impl Layout<'_> {
                 }
             }
             Act::Offload => {
-                for held in action.parts.iter().filter_map(held) {
-                    self.work_on(task, unit, held, false)?;
-                    self.close(task, unit, held);
+                for kind in action.parts.iter().filter_map(kind) {
+                    self.work_on(task, unit, kind, false)?;
+                    self.close(task, unit, kind);
                 }
             }
             Act::Release => {
-                for held in action.parts.iter().filter_map(held) {
-                    self.close(task, unit, held);
+                for kind in action.parts.iter().filter_map(kind) {
+                    self.close(task, unit, kind);
                 }
             }
             _ => {}
