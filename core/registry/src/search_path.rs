@@ -208,32 +208,36 @@ struct Folders<'a> {
 impl Folders<'_> {
     fn order(self) -> Vec<SearchDir> {
         let mut folders: Vec<SearchDir> = Vec::new();
-        let mut add = |reason: &str, path: PathBuf, by_config_file: bool| {
-            let is_new = folders.iter().all(|place| place.path != path);
-            if is_new && !path.as_os_str().is_empty() {
-                folders.push(SearchDir {
-                    reason: reason.to_owned(),
-                    path,
-                    by_config_file,
-                });
+        let mut add = |dir: SearchDir| {
+            let is_new = folders.iter().all(|known| known.path != dir.path);
+            if is_new && !dir.path.as_os_str().is_empty() {
+                folders.push(dir);
             }
         };
-        let (reason, by_file) = match &self.by {
+        let by_user = |reason: &str, path: PathBuf| SearchDir {
+            reason: reason.to_owned(),
+            path,
+            by_config_file: false,
+        };
+        let (reason, by_config_file) = match &self.by {
             Origin::File(..) => (format!("{KEY} of {}", self.by), true),
             Origin::Default => (KEY.to_owned(), false),
             by => (by.to_string(), false),
         };
         for path in self.named {
-            add(&reason, path.clone(), by_file);
+            add(SearchDir {
+                by_config_file,
+                ..by_user(&reason, path.clone())
+            });
         }
         for path in self.environment {
-            add(VARIABLE, path, false);
+            add(by_user(VARIABLE, path));
         }
         if let Some(path) = self.data_dir {
-            add("the user's data directory", path.join("plugins"), false);
+            add(by_user("the user's data directory", path.join("plugins")));
         }
         if let Some(path) = self.executable_dir {
-            add("beside the executable", path.join("plugins"), false);
+            add(by_user("beside the executable", path.join("plugins")));
         }
         folders
     }

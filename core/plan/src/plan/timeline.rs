@@ -96,20 +96,21 @@ impl Timeline<'_> {
         let tasks = &self.step_plan.micro_batch;
         let rounds = self.work.micro_batches.max(1);
         let mut clock = Clock::new(self.step_plan.lanes());
-        let round = |clock: Clock, first: bool, last: bool| {
-            self.run(clock, tasks, |when| match when {
-                When::Every => true,
-                When::First => first,
-                When::Last => last,
+        // The round of a micro-batch, which is the first, the last, both or neither.
+        let round = |clock: Clock, kinds: &[When]| {
+            self.run(clock, tasks, |when| {
+                when == When::Every || kinds.contains(&when)
             })
         };
-        clock = round(clock, true, rounds == 1);
-        if rounds > 2 {
-            let before = clock.clone();
-            clock = round(clock, false, false).repeated(&before, rounds - 3);
-        }
-        if rounds > 1 {
-            clock = round(clock, false, true);
+        if rounds == 1 {
+            clock = round(clock, &[When::First, When::Last]);
+        } else {
+            clock = round(clock, &[When::First]);
+            if rounds > 2 {
+                let before = clock.clone();
+                clock = round(clock, &[]).repeated(&before, rounds - 3);
+            }
+            clock = round(clock, &[When::Last]);
         }
         clock = self.run(clock, &self.step_plan.update, |_| true);
         let mut time = clock.time;

@@ -12,6 +12,7 @@ mod passes;
 mod text;
 mod tried;
 
+use espalier_compile::params::Training;
 use espalier_config::ResolvedConfig;
 use espalier_engine::measure;
 use espalier_engine::observer::Observer;
@@ -119,14 +120,19 @@ impl Search<'_> {
         let fitting = tried.iter().filter(|one| one.fits()).count();
         let config = self.resolved.config();
         let roles = registry.roles_of(&config.plugins)?;
-        let trains_all = !roles.contains_key(&Role::ADAPTER) && config.model.adapter.is_none();
+        let has_adapter = roles.contains_key(&Role::ADAPTER) || config.model.adapter.is_some();
+        let training = if has_adapter {
+            Training::Adapter
+        } else {
+            Training::Full
+        };
         let found = Auto {
             tried: tried.len(),
             fitting,
             ladder: Ladder::of(&tried),
             refused,
             config: lines,
-            advice: (fitting == 0).then(|| tried::advice(&chosen, trains_all)),
+            advice: (fitting == 0).then(|| tried::advice(&chosen, training)),
             chosen,
         };
         Ok((found, self.resolved.overlaid("--auto", overlay, &[])?))

@@ -31,7 +31,7 @@ impl Layout<'_> {
                         continue;
                     }
                     match from {
-                        Place::ShardedOnHost => self.work_on(task, unit, kind, true)?,
+                        Place::ShardedOnHost => self.fill(task, unit, kind)?,
                         _ => self.open(task, unit, kind),
                     }
                 }
@@ -51,7 +51,7 @@ impl Layout<'_> {
             Act::Reduce => self.reduce(task, action)?,
             Act::Norm => {
                 if place.optimizer == Place::ShardedOnHost {
-                    self.work_on(task, unit, RegionKind::Reduced, false)?;
+                    self.read(task, unit, RegionKind::Reduced)?;
                 } else if let Some(reduce) = self.reduced_by(unit) {
                     self.tasks[task].after.insert(reduce);
                 }
@@ -60,11 +60,11 @@ impl Layout<'_> {
                 for part in &action.parts {
                     match part {
                         Part::Gradients => {
-                            self.work_on(task, unit, RegionKind::Reduced, false)?;
+                            self.read(task, unit, RegionKind::Reduced)?;
                             self.close(task, unit, RegionKind::Reduced);
                         }
                         Part::Saved => {
-                            self.work_on(task, unit, RegionKind::Saved, false)?;
+                            self.read(task, unit, RegionKind::Saved)?;
                             self.close(task, unit, RegionKind::Saved);
                         }
                         _ => {}
@@ -89,14 +89,14 @@ impl Layout<'_> {
         for unit in reads {
             let place = self.place(unit);
             if place.frozen != Place::Replicated {
-                self.work_on(task, unit, RegionKind::Frozen, false)?;
+                self.read(task, unit, RegionKind::Frozen)?;
             }
             if place.trainable != Place::Replicated {
-                self.work_on(task, unit, RegionKind::Trainable, false)?;
+                self.read(task, unit, RegionKind::Trainable)?;
             }
             if has_gradients && self.trains(unit) && self.is_cut(unit) {
                 if self.open.contains_key(&(unit, RegionKind::Gradients)) {
-                    self.work_on(task, unit, RegionKind::Gradients, true)?
+                    self.fill(task, unit, RegionKind::Gradients)?
                 } else {
                     self.open(task, unit, RegionKind::Gradients);
                     let when = self.gradients_begin();
@@ -122,7 +122,7 @@ impl Layout<'_> {
             if forward && !self.open.contains_key(&(unit, RegionKind::Saved)) {
                 self.open(task, unit, RegionKind::Saved)
             } else {
-                self.work_on(task, unit, RegionKind::Saved, true)?
+                self.fill(task, unit, RegionKind::Saved)?
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Layout<'_> {
             self.tasks[task].after.extend(backward);
             return Ok(());
         }
-        self.work_on(task, unit, RegionKind::Gradients, false)?;
+        self.read(task, unit, RegionKind::Gradients)?;
         let begins = self.gradients_begin();
         let region = self.open[&(unit, RegionKind::Gradients)].region;
         self.close(task, unit, RegionKind::Gradients);

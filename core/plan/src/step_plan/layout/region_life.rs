@@ -58,20 +58,42 @@ impl Layout<'_> {
         self.open.insert((unit, kind), open);
     }
 
-    /// Lets the task read or write a region that is open. With `fills`, tasks that use the region
-    /// later wait for this one.
+    /// Lets the task write a region that is open. Tasks that use the region later wait for it.
     ///
     /// # Errors
     /// `INVALID` for a region that is not open.
-    pub(super) fn work_on(
+    pub(super) fn fill(&mut self, task: usize, unit: usize, kind: RegionKind) -> Result<()> {
+        if let Some(open) = self.use_region(task, unit, kind)? {
+            let users = open.users.clone();
+            open.filled.insert(task);
+            open.users.insert(task);
+            self.tasks[task].after.extend(users);
+        }
+        Ok(())
+    }
+
+    /// Lets the task read a region that is open.
+    ///
+    /// # Errors
+    /// `INVALID` for a region that is not open.
+    pub(super) fn read(&mut self, task: usize, unit: usize, kind: RegionKind) -> Result<()> {
+        if let Some(open) = self.use_region(task, unit, kind)? {
+            let filled = open.filled.clone();
+            open.users.insert(task);
+            self.tasks[task].after.extend(filled);
+        }
+        Ok(())
+    }
+
+    /// Adds a region that is open to those of the task; `None` for one of no bytes.
+    fn use_region(
         &mut self,
         task: usize,
         unit: usize,
         kind: RegionKind,
-        fills: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<&mut OpenRegion>> {
         if self.sizes[unit].of(kind) == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let Some(open) = self.open.get_mut(&(unit, kind)) else {
             let action = &self.tasks[task].action;
@@ -81,17 +103,10 @@ impl Layout<'_> {
                 action.act, action.unit
             )));
         };
-        if fills {
-            self.tasks[task].after.extend(&open.users);
-            open.filled.insert(task);
-        } else {
-            self.tasks[task].after.extend(&open.filled);
-        }
-        open.users.insert(task);
         if !self.tasks[task].regions.contains(&open.region) {
             self.tasks[task].regions.push(open.region);
         }
-        Ok(())
+        Ok(Some(open))
     }
 
     /// Closes a region, if it is open; the task is the last to use it. It does not wait for the

@@ -25,16 +25,16 @@ impl Layout<'_> {
             }
             Act::Optimize => {
                 if place.trainable == Place::ShardedOnHost {
-                    self.work_on(task, unit, RegionKind::Values, true)?;
+                    self.fill(task, unit, RegionKind::Values)?;
                 }
                 if place.optimizer == Place::ShardedOnHost {
-                    self.work_on(task, unit, RegionKind::Reduced, false)?;
-                    self.work_on(task, unit, RegionKind::State, true)?;
+                    self.read(task, unit, RegionKind::Reduced)?;
+                    self.fill(task, unit, RegionKind::State)?;
                 }
             }
             Act::Offload => {
                 for kind in action.parts.iter().filter_map(kind) {
-                    self.work_on(task, unit, kind, false)?;
+                    self.read(task, unit, kind)?;
                     self.close(task, unit, kind);
                 }
             }

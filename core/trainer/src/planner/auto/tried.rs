@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use espalier_compile::params::Training;
 use espalier_plan::plan::{Assumed, RunPlan, Speeds, StepTime, Work};
 use serde::Serialize;
 
@@ -139,12 +140,13 @@ pub(super) fn best<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> Option<&'a
 }
 
 /// Advice where no plan fits.
-pub(super) fn advice(nearest: &Tried, trains_all: bool) -> String {
+pub(super) fn advice(nearest: &Tried, training: Training) -> String {
     let lacks = nearest.lacks().unwrap_or_default();
-    let way_out = if trains_all {
-        "train an adapter on packed weights (--plugins nf4,lora)"
-    } else {
-        "shorten data.max_seq_len, pack more weights, or add ranks or memory"
+    let way_out = match training {
+        Training::Full => "train an adapter on packed weights (--plugins nf4,lora)",
+        Training::Adapter | Training::Nothing => {
+            "shorten data.max_seq_len, pack more weights, or add ranks or memory"
+        }
     };
     format!("nothing fits; of what comes nearest, {lacks}: {way_out}")
 }

@@ -64,6 +64,6 @@ fn without_a_fitting_plan_the_nearest_reports_its_missing_memory() {
     ];
     let nearest = best(&all).expect("there are some");
     assert_eq!(nearest, &all[1]);
-    let advice = advice(nearest, false);
+    let advice = advice(nearest, Training::Adapter);
     assert!(advice.contains("a device needs 150 B of 100 B"), "{advice}");
 }
