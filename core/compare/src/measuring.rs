@@ -8,6 +8,7 @@ use espalier_engine::load::{Inspector, LoadReport};
 use espalier_interface::Services;
 use espalier_plan::plan::RunPlan;
 use espalier_system::files::write_error;
+use espalier_system::memory;
 use espalier_system::threads::HostServices;
 use espalier_trainer::Error;
 use espalier_trainer::train::{BaseMeasure, LoadedBase};
@@ -46,7 +47,10 @@ impl BaseMeasure for Measuring<'_> {
 
     fn check(&self, plan: &RunPlan, services: &HostServices) -> Result<(), Error> {
         let peak = Extra::of(plan, services.threads()).peak(&plan.memory);
-        Ok(plan.check_needed(peak - plan.memory.program, plan.available())?)
+        Ok(plan.check_needed(
+            peak - plan.memory.program,
+            plan.available(memory::available_bytes()),
+        )?)
     }
 
     /// An existing record is kept.

@@ -139,7 +139,10 @@ pub(crate) fn plan_all(
                     peak,
                     needed,
                     refused: readable
-                        .and_then(|()| Ok(plan.check_needed(needed, plan.available())?))
+                        .and_then(|()| {
+                            Ok(plan
+                                .check_needed(needed, plan.available(memory::available_bytes()))?)
+                        })
                         .err(),
                     bare,
                     arm,

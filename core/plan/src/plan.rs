@@ -48,7 +48,7 @@ use crate::storage_layout::StorageLayout;
 
 pub use arithmetic::Arithmetic;
 pub use assumed::Assumed;
-pub use demand::{BatchLimits, Demand, Generation, Purpose};
+pub use demand::{BatchLimits, Demand, Generation, HostBytes, Purpose};
 pub use flops::Flops;
 pub use host_memory::HostMemoryPlan;
 pub use idle::IdleRanks;
@@ -129,7 +129,7 @@ pub fn dtypes(config: &Config) -> Dtypes {
 }
 
 /// Makes the plan of a run, without the workspace of its kernels: see [`RunPlan::set_workspace`].
-/// `program_bytes` is the memory that the program itself holds.
+/// `host` is the memory of this machine.
 ///
 /// # Errors
 /// [`Error::Plugin`] for a model, an adaptation, a format, a graph or a schedule that is not valid.
@@ -140,7 +140,7 @@ pub fn make(
     model: Model,
     components: &Components,
     device_info: DeviceInfo,
-    program_bytes: u64,
+    host: HostBytes,
 ) -> Result<RunPlan, Error> {
     let family = &components.family;
     answer::model(family, &model)?;
@@ -167,7 +167,7 @@ pub fn make(
         .map_err(|why| no_program(components, why))?;
     let optimizer = optimizer(config, dtypes)?;
     let trained = (params.as_slice(), &optimizer);
-    let request = sharding::request(&program, trained, dtypes, &device_info, demand);
+    let request = sharding::request(&program, trained, dtypes, &device_info, (demand, host));
     let (shard_layout, step_plan) = sharding::lay_out(
         &components.sharding,
         &request,
@@ -192,7 +192,7 @@ pub fn make(
         (&program, generator.as_ref()),
         &layout.sizes(),
         0,
-        [program_bytes, loading],
+        [host.program, loading],
     );
     let flops = Flops::of(&program);
     let groups = ParamGroups::of(&config.optim, &params, training);

@@ -10,6 +10,7 @@ use espalier_engine::observer::{Event, Observer};
 use espalier_interface::WeightLayout;
 use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
+use espalier_system::memory;
 use espalier_system::stop::StopFlag;
 use serde::Serialize;
 
@@ -63,7 +64,10 @@ pub fn run(
 ) -> Result<Evaluation, Error> {
     let session = Session::open_for(resolved, Purpose::Evaluate, observer, stop)?;
     session.check_patterns(resolved)?;
-    session.run.plan.check(session.run.plan.available())?;
+    session
+        .run
+        .plan
+        .check(session.run.plan.available(memory::available_bytes()))?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let components = session.components.by_role();
     evaluate(resolved, session, observer, stop).map_err(|error| error.naming(&components))

@@ -109,16 +109,21 @@ impl Assumed {
     }
 
     /// Memory available to a rank of the plan: its device's, or its machine's where devices share
-    /// it.
-    pub fn available(&self, plan: &RunPlan) -> u64 {
+    /// it. `host` is the available host memory of this machine, where known.
+    pub fn available(&self, plan: &RunPlan, host: Option<u64>) -> u64 {
         match self.host {
-            Some(host) if plan.device_info.shares_host_memory => host.0,
-            _ => plan.available(),
+            Some(assumed) if plan.device_info.shares_host_memory => assumed.0,
+            _ => plan.available(host),
         }
     }
 
-    /// A rank's memory, and the memory of its machine unless one rank has all of it.
-    pub fn divide(&self, plan: &RunPlan) -> (MemoryPlan, Option<HostMemoryPlan>) {
+    /// A rank's memory, and the memory of its machine unless one rank has all of it. `host` as in
+    /// [`Assumed::available`].
+    pub fn divide(
+        &self,
+        plan: &RunPlan,
+        host: Option<u64>,
+    ) -> (MemoryPlan, Option<HostMemoryPlan>) {
         let shares = plan.device_info.shares_host_memory;
         if shares && plan.is_alone() {
             return (plan.memory, None);
@@ -128,33 +133,34 @@ impl Assumed {
             loading: 0,
             ..plan.memory
         };
-        (rank, Some(self.machine(plan)))
+        (rank, Some(self.machine(plan, host)))
     }
 
-    /// The planned memory of each machine of a plan, with what is available of it.
-    pub fn machine(&self, plan: &RunPlan) -> HostMemoryPlan {
-        let mut host = plan.host_memory();
-        host.available = match (self.host, plan.device_info.shares_host_memory) {
-            (Some(host), _) => Some(host.0),
+    /// The planned memory of each machine of a plan, with what is available of it. `host` as in
+    /// [`Assumed::available`].
+    pub fn machine(&self, plan: &RunPlan, host: Option<u64>) -> HostMemoryPlan {
+        let mut planned = plan.host_memory();
+        planned.available = match (self.host, plan.device_info.shares_host_memory) {
+            (Some(assumed), _) => Some(assumed.0),
             // `available` does not count what the programs hold already.
-            (None, true) => Some(plan.available().saturating_add(host.program)),
+            (None, true) => Some(plan.available(host).saturating_add(planned.program)),
             (None, false) => None,
         };
-        host
+        planned
     }
 
-    /// Whether a plan fits each device and each machine.
-    pub fn fits(&self, plan: &RunPlan) -> bool {
-        let (rank, host) = self.divide(plan);
+    /// Whether a plan fits each device and each machine. `host` as in [`Assumed::available`].
+    pub fn fits(&self, plan: &RunPlan, host: Option<u64>) -> bool {
+        let (rank, machine) = self.divide(plan, host);
         let on_device = if plan.device_info.shares_host_memory && self.host.is_some() {
             true
         } else {
             rank.on_device() <= plan.device_info.free_bytes
         };
         on_device
-            && match host {
-                Some(host) => host.fits(),
-                None => plan.needed() <= self.available(plan),
+            && match machine {
+                Some(machine) => machine.fits(),
+                None => plan.needed() <= self.available(plan, host),
             }
     }
 }

@@ -44,6 +44,15 @@ pub struct Generation {
     pub max_tokens: u64,
 }
 
+/// Host memory, as the operating system reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBytes {
+    /// Bytes that the program itself holds.
+    pub program: u64,
+    /// Bytes that a run can allocate; `None` where unknown.
+    pub available: Option<u64>,
+}
+
 /// The demand on a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {

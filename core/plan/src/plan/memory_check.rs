@@ -1,17 +1,18 @@
 //! Bytes that a run needs and bytes that are available -> the refusal of a run that does not fit.
 
 use espalier_interface::bytes::Bytes;
-use espalier_system::memory::{self, OutOfMemory};
+use espalier_system::memory::OutOfMemory;
 use espalier_system::world::World;
 
 use super::{HostMemoryPlan, RunPlan};
 use crate::Error;
 
 impl RunPlan {
-    /// Bytes that the run can allocate, beyond what the program holds already.
-    pub fn available(&self) -> u64 {
+    /// Bytes that the run can allocate, beyond what the program holds already. `host` is the
+    /// available host memory, where known.
+    pub fn available(&self, host: Option<u64>) -> u64 {
         if self.device_info.shares_host_memory {
-            memory::available_bytes().unwrap_or(u64::MAX)
+            host.unwrap_or(u64::MAX)
         } else {
             self.device_info.free_bytes
         }

@@ -10,10 +10,9 @@ use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Act, Action, ShardingRequest, UnitBytes};
 use espalier_interface::{DeviceInfo, Sharding};
 use espalier_registry::{Chosen, answer};
-use espalier_system::memory;
 use espalier_system::world::World;
 
-use super::demand::Demand;
+use super::demand::{Demand, HostBytes};
 use crate::Error;
 use crate::shard_layout::ShardLayout;
 use crate::step_plan::{Region, RegionKind, StepPlan};
@@ -24,7 +23,7 @@ pub(super) fn request(
     (params, optimizer): (&[Param], &OptimizerSpec),
     dtypes: Dtypes,
     device: &DeviceInfo,
-    demand: Demand,
+    (demand, host): (Demand, HostBytes),
 ) -> ShardingRequest {
     let units = program.units.iter().enumerate().map(|(index, unit)| {
         let (mut forward, mut backward) =
@@ -51,7 +50,7 @@ pub(super) fn request(
         ranks_per_machine: demand.world.ranks_per_machine(),
         micro_batches: u32::try_from(demand.micro_batches).unwrap_or(0),
         device_bytes: Some(device.free_bytes),
-        host_bytes: memory::available_bytes(),
+        host_bytes: host.available,
     }
 }
 

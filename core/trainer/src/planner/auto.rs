@@ -19,6 +19,7 @@ use espalier_engine::observer::Observer;
 use espalier_interface::Role;
 use espalier_plan::plan::{Speeds, Work};
 use espalier_registry::{PluginFailure, Registry, SearchPath};
+use espalier_system::memory;
 use espalier_system::stop::StopFlag;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
@@ -104,7 +105,8 @@ impl Search<'_> {
                     Ok(()) => {
                         let choice = candidate.choice(passes);
                         let plan = &session.run.plan;
-                        tried.push(Tried::new(choice, plan, &self.asked.assumed, work, speeds));
+                        let machines = (&self.asked.assumed, memory::available_bytes());
+                        tried.push(Tried::new(choice, plan, machines, work, speeds));
                     }
                     Err(error) => *refusal = Some(error.into()),
                 }

@@ -10,6 +10,7 @@ use espalier_plan::plan::{
     Arithmetic, HostMemoryPlan, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
 };
 use espalier_registry::ComponentSources;
+use espalier_system::memory;
 use espalier_system::world::World;
 use serde::Serialize;
 
@@ -121,7 +122,8 @@ impl PlanReport {
             Some(rate) => measured(&session.run, asked.speeds, rate)?,
             None => Speeds::assumed(asked.speeds),
         };
-        let (memory, host) = assumed.divide(plan);
+        let host_bytes = memory::available_bytes();
+        let (memory, host) = assumed.divide(plan, host_bytes);
         let summary = session.summary();
         let rows = session.data.as_ref().map(|data| &data.train);
         let ranks = u64::from(plan.demand.world.ranks);
@@ -135,7 +137,7 @@ impl PlanReport {
             0
         };
         let time = plan.step_time(work, speeds);
-        let available = assumed.available(plan);
+        let available = assumed.available(plan, host_bytes);
         let backend = &session.components.backend.identity.component;
         Ok(PlanReport {
             model: summary.model,
@@ -167,7 +169,7 @@ impl PlanReport {
             loading_peak_bytes: memory.loading_peak(),
             peak_bytes: memory.peak(),
             available_bytes: available,
-            fits: assumed.fits(plan),
+            fits: assumed.fits(plan, host_bytes),
             host,
             arithmetic: Arithmetic::of(plan),
             explains: asked.explains,

@@ -9,6 +9,7 @@ use espalier_plan::plan::Generation;
 use espalier_registry::PluginIdentity;
 use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
+use espalier_system::memory;
 use espalier_system::stop::StopFlag;
 
 use super::Session;
@@ -63,7 +64,10 @@ pub fn load(
         }));
     }
     session.check_patterns(resolved)?;
-    session.run.plan.check(session.run.plan.available())?;
+    session
+        .run
+        .plan
+        .check(session.run.plan.available(memory::available_bytes()))?;
     observer.observe(&Event::RunStarted(&session.summary()));
     let (tokenizer, ends) = read.expect("a session is opened after its demand");
     let Session {

@@ -10,13 +10,13 @@ use espalier_engine::observer::Observer;
 use espalier_engine::ranks::{ranks_of_process, world_of_run};
 use espalier_interface::model::Model;
 use espalier_interface::{Device, DeviceInfo, ErrorCode};
-use espalier_plan::plan::{self, Demand, Purpose};
+use espalier_plan::plan::{self, Demand, HostBytes, Purpose};
 use espalier_plan::resident;
 use espalier_registry::select::{self, Collectives, Components};
 use espalier_registry::{ComponentSources, Registry, SearchPath, answer, sections};
 use espalier_system::failure::UsageError;
 use espalier_system::files::{ModelDirectory, WeightsError};
-use espalier_system::memory::Meter;
+use espalier_system::memory::{self, Meter};
 use espalier_system::stop::StopFlag;
 use espalier_system::threads::HostServices;
 use espalier_system::world::World;
@@ -199,7 +199,10 @@ impl<'a> OpenedModel<'a> {
         data: Option<RunData>,
         meter: &Meter,
     ) -> Result<Session, Error> {
-        let program_bytes = meter.now();
+        let host = HostBytes {
+            program: meter.now(),
+            available: memory::available_bytes(),
+        };
         let mut runs = Vec::with_capacity(self.devices.len());
         for (device, device_info) in self.devices {
             let plan = plan::make(
@@ -208,7 +211,7 @@ impl<'a> OpenedModel<'a> {
                 self.model.clone(),
                 &self.components,
                 device_info,
-                program_bytes,
+                host,
             )?;
             runs.push(PreparedRun::new(plan, device, &self.components.backend)?);
         }

@@ -14,13 +14,13 @@ use espalier_engine::ranks::Peers;
 use espalier_engine::team::Team;
 use espalier_interface::adaptation::Site;
 use espalier_interface::{ErrorCode, MemoryKind, Role, WeightLayout};
-use espalier_plan::plan::{self, Demand, Flops, RunPlan};
+use espalier_plan::plan::{self, Demand, Flops, HostBytes, RunPlan};
 use espalier_plan::resident;
 use espalier_registry::select::{Components, Replacement};
 use espalier_registry::{PluginFailure, PluginIdentity, Registry, SearchPath, answer};
 use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
-use espalier_system::memory::OutOfMemory;
+use espalier_system::memory::{self, OutOfMemory};
 use espalier_system::stop::StopFlag;
 use espalier_system::threads::HostServices;
 
@@ -228,7 +228,7 @@ impl Live<'_> {
         let kind = needs.place(
             attempt.request.staging,
             &memory_name(plan),
-            plan.available(),
+            plan.available(memory::available_bytes()),
         )?;
         let beside = Beside {
             keeps: &keeps,
@@ -286,7 +286,10 @@ impl Live<'_> {
             describe(&self.around.model, &self.components)?,
             &self.components,
             device_info,
-            self.facts.program_bytes,
+            HostBytes {
+                program: self.facts.program_bytes,
+                available: memory::available_bytes(),
+            },
         )?;
         resident::check_answers(&plan)?;
         Ok(PreparedRun::new(plan, device, &self.components.backend)?)
@@ -332,7 +335,7 @@ impl Live<'_> {
                 Error::OutOfMemory(OutOfMemory {
                     kind: memory_name(plan),
                     needed: Bytes(needs.beside()),
-                    available: Bytes(plan.available()),
+                    available: Bytes(plan.available(memory::available_bytes())),
                 })
             } else {
                 Error::from(PluginFailure::new(Role::BACKEND.0, "alloc", error))

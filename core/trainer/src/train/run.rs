@@ -8,7 +8,7 @@ use espalier_engine::ranks::world_of_run;
 use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
 use espalier_system::files::RunDirectory;
-use espalier_system::memory::Meter;
+use espalier_system::memory::{self, Meter};
 use espalier_system::stop::StopFlag;
 
 use super::base_measure::BaseMeasure;
@@ -120,7 +120,10 @@ impl<'a> Run<'a> {
         };
         match measure {
             Some(measure) => measure.check(&session.run.plan, session.services)?,
-            None => session.run.plan.check(session.run.plan.available())?,
+            None => session
+                .run
+                .plan
+                .check(session.run.plan.available(memory::available_bytes()))?,
         }
         let checkpoint = earlier.and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {

@@ -66,15 +66,16 @@ impl fmt::Display for Room {
 }
 
 impl Tried {
-    /// The present plan on these machines.
+    /// The present plan on these machines. `host` is the available host memory of this one, where
+    /// known.
     pub(super) fn new(
         choice: Choice,
         plan: &RunPlan,
-        assumed: &Assumed,
+        (assumed, host): (&Assumed, Option<u64>),
         work: Work,
         speeds: Speeds,
     ) -> Self {
-        let (host, info) = (assumed.machine(plan), &plan.device_info);
+        let (host, info) = (assumed.machine(plan, host), &plan.device_info);
         let reserve = if info.exact_memory {
             0
         } else {
