@@ -18,7 +18,7 @@ const RECORD: &str = "core/interface/abi.txt";
 
 /// Options of `cargo xtask abi`.
 #[derive(Args)]
-pub struct Options {
+pub struct AbiOptions {
     /// Record the boundary as it is; refused where it changed and the version did not
     #[arg(long)]
     record: bool,
@@ -33,7 +33,7 @@ pub struct Options {
 /// # Errors
 /// Where it changed under the same version, or the record has another version; files that cannot be
 /// written.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &AbiOptions) -> Result<()> {
     let path = workspace.root.join(RECORD);
     let now = boundary();
     print!("{now}");

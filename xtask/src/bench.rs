@@ -19,7 +19,7 @@ const MOST_BEYOND: f64 = 0.1;
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
-pub struct Options {
+pub struct BenchOptions {
     #[command(subcommand)]
     bench: Bench,
 }
@@ -71,7 +71,7 @@ enum Bench {
 ///
 /// # Errors
 /// Where a run fails or a bound is missed.
-pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<()> {
     match &options.bench {
         Bench::ThirdParty { rounds, steps } => third_party(workspace, *rounds, *steps),
         Bench::Sharding {

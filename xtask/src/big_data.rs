@@ -32,7 +32,7 @@ const WORDS: [&str; 16] = [
 
 /// Options of `cargo xtask big-data`.
 #[derive(Args)]
-pub struct Options {
+pub struct BigDataOptions {
     /// Size in GiB
     #[arg(long, value_name = "N")]
     gib: f64,
@@ -56,7 +56,7 @@ enum Rows {
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(options: &Options) -> Result<()> {
+pub fn write(options: &BigDataOptions) -> Result<()> {
     let context = || format!("cannot write {}", options.out.display());
     let file = File::create(&options.out).with_context(context)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);

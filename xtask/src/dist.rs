@@ -30,7 +30,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Options of `cargo xtask dist`.
 #[derive(Args)]
-pub struct Options {
+pub struct DistOptions {
     /// Where to write the archive [default: the target directory's `dist`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where the build or `strip` (of binutils) fails, or a file cannot be read or written.
-pub fn pack(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<()> {
     let out = options
         .out
         .clone()
@@ -87,7 +87,7 @@ fn copy_programs(workspace: &Workspace, stage: &Path) -> Result<Vec<PathBuf>> {
     let host = stage.join("host");
     copy(&workspace.target.join("release/host"), &host)?;
     let libraries = stage.join("plugins");
-    plugins::gather(workspace, &plugins::Options::into(libraries.clone()))?;
+    plugins::gather(workspace, &plugins::PluginsOptions::into(libraries.clone()))?;
 
     let mut programs = vec![host];
     for entry in fs::read_dir(&libraries)? {

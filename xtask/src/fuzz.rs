@@ -32,7 +32,7 @@ const SANITIZER: &str = "detect_leaks=0:quarantine_size_mb=32:abort_on_error=1";
 
 /// Options of `cargo xtask fuzz`.
 #[derive(Args)]
-pub struct Options {
+pub struct FuzzOptions {
     /// Seconds for each target
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
@@ -49,7 +49,7 @@ pub struct Options {
 /// # Errors
 /// Where the toolchain lacks something, with the package to install; where a target crashed, took
 /// too long or too much memory.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &FuzzOptions) -> Result<()> {
     let names = targets(workspace)?;
     let chosen: Vec<&String> = match &options.only {
         None => names.iter().collect(),

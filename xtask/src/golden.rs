@@ -10,7 +10,7 @@ use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask golden`.
 #[derive(Args)]
-pub struct Options {
+pub struct GoldenOptions {
     /// A Python with the packages of tests/golden/scripts/requirements.txt
     #[arg(long, value_name = "PYTHON")]
     python: PathBuf,
@@ -23,7 +23,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where Python lacks a package, a script fails, or a number differs by more than rounding.
-pub fn regenerate(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> {
     let out = options
         .out
         .clone()

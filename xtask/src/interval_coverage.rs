@@ -15,7 +15,7 @@ const FEWEST_SEEDS: usize = 3;
 
 /// Options of `cargo xtask interval-coverage`.
 #[derive(Args)]
-pub struct Options {
+pub struct IntervalCoverageOptions {
     /// Pairs of groups of runs
     #[arg(long, default_value_t = 100)]
     pairs: usize,
@@ -32,7 +32,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where a run fails or the bounds are missed.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &IntervalCoverageOptions) -> Result<()> {
     let (pairs, seeds) = (options.pairs, options.seeds);
     ensure!(
         pairs >= FEWEST_PAIRS && seeds >= FEWEST_SEEDS,

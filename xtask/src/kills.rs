@@ -8,7 +8,7 @@ use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask kills`.
 #[derive(Args)]
-pub struct Options {
+pub struct KillsOptions {
     /// Processes killed or stopped
     #[arg(long, default_value_t = 60)]
     kills: u32,
@@ -18,7 +18,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where a survivor ends late or with another exit code, or a resumed run ends with other bits.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &KillsOptions) -> Result<()> {
     let mut test = workspace.cargo();
     test.args([
         "test",

@@ -36,37 +36,37 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Build every shipped plugin as a shared library and gather them in one folder
-    Plugins(plugins::Options),
+    Plugins(plugins::PluginsOptions),
     /// Run the suite with a host that has no plugin linked into it
-    TestDylibs(test_dylibs::Options),
+    TestDylibs(test_dylibs::TestDylibsOptions),
     /// Print the boundary between host and plugins; fail where it changed without a version
-    Abi(abi::Options),
+    Abi(abi::AbiOptions),
     /// Pack host, plugins, configs and docs into one archive that runs without Rust
-    Dist(dist::Options),
+    Dist(dist::DistOptions),
     /// Check form, sizes, names and the arrows between crates
-    Tidy(tidy::Options),
+    Tidy(tidy::TidyOptions),
     /// Run the whole quickstart and compare its answers to held-out questions with a bound
-    Quickstart(quickstart::Options),
+    Quickstart(quickstart::QuickstartOptions),
     /// Train hundreds of runs that differ in their seeds alone and count how often they look
     /// different
-    IntervalCoverage(interval_coverage::Options),
+    IntervalCoverage(interval_coverage::IntervalCoverageOptions),
     /// Kill ranks of running trainings; require that the others end in time and the runs resume
-    Kills(kills::Options),
+    Kills(kills::KillsOptions),
     /// Print functions and lines of the trace in the last line of a crash
-    Symbolize(symbolize::Options),
+    Symbolize(symbolize::SymbolizeOptions),
     /// Attack the program in every way of the suite; print the results
-    Torture(torture::Options),
+    Torture(torture::TortureOptions),
     /// Feed coverage-guided random bytes to file readers and to plugins, under the address
     /// sanitizer
-    Fuzz(fuzz::Options),
+    Fuzz(fuzz::FuzzOptions),
     /// Compare with the real peers (transformers, peft, bitsandbytes)
-    Peers(peers::Options),
+    Peers(peers::PeersOptions),
     /// Time runs side by side: plugins of third parties beside the shipped ones
-    Bench(bench::Options),
+    Bench(bench::BenchOptions),
     /// Write a JSONL file of a given size
-    BigData(big_data::Options),
+    BigData(big_data::BigDataOptions),
     /// Make the golden data again with the peers and compare it with the committed
-    Golden(golden::Options),
+    Golden(golden::GoldenOptions),
 }
 
 fn main() -> ExitCode {

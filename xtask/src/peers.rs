@@ -15,7 +15,7 @@ use crate::workspace::{Workspace, run};
 /// Options of `cargo xtask peers`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct Options {
+pub struct PeersOptions {
     #[command(subcommand)]
     timed: Option<Timed>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Options {
 #[derive(Subcommand)]
 enum Timed {
     /// Time training by the host beside the peers; compare losses, memory and loading
-    Speed(speed::Options),
+    Speed(speed::SpeedOptions),
 }
 
 /// The comparisons of files and losses.
@@ -49,7 +49,7 @@ const SAMPLES: [&str; 2] = ["dora", "hira"];
 ///
 /// # Errors
 /// Where Python lacks a peer, a program fails, or a difference is found.
-pub fn compare(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn compare(workspace: &Workspace, options: &PeersOptions) -> Result<()> {
     match (&options.timed, &options.checks) {
         (Some(Timed::Speed(options)), _) => speed::measure(workspace, options),
         (None, Some(checks)) => check(workspace, checks),

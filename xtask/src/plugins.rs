@@ -11,7 +11,7 @@ use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask plugins`.
 #[derive(Args)]
-pub struct Options {
+pub struct PluginsOptions {
     /// Where to gather the libraries [default: the target directory's `plugins`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -20,10 +20,10 @@ pub struct Options {
     mpi: bool,
 }
 
-impl Options {
+impl PluginsOptions {
     /// Gathers into `out`.
     pub fn into(out: PathBuf) -> Self {
-        Options {
+        PluginsOptions {
             out: Some(out),
             mpi: false,
         }
@@ -34,7 +34,7 @@ impl Options {
 ///
 /// # Errors
 /// Where the build fails, a plugin builds no shared library, or the folder cannot be written.
-pub fn gather(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn gather(workspace: &Workspace, options: &PluginsOptions) -> Result<()> {
     let out = options
         .out
         .clone()

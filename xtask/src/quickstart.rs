@@ -16,7 +16,7 @@ const LEAST_AFTER: f64 = 0.8;
 
 /// Options of `cargo xtask quickstart`.
 #[derive(Args)]
-pub struct Options {
+pub struct QuickstartOptions {
     /// Where the run goes; replaced where it exists [default: the target directory's `quickstart`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where the run fails or a bound is missed.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &QuickstartOptions) -> Result<()> {
     let out = options
         .out
         .clone()

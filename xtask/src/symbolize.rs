@@ -16,7 +16,7 @@ const TRACE: &str = "; trace:";
 
 /// Options of `cargo xtask symbolize`.
 #[derive(Args)]
-pub struct Options {
+pub struct SymbolizeOptions {
     /// The line that the program ended with; unset: it is read from standard input
     line: Option<String>,
     /// Folders with the files of the crash: `host` and libraries as they were built; those of this
@@ -29,7 +29,7 @@ pub struct Options {
 ///
 /// # Errors
 /// A line without a trace; `addr2line` (binutils) that is not installed.
-pub fn show(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn show(workspace: &Workspace, options: &SymbolizeOptions) -> Result<()> {
     let text = match &options.line {
         Some(line) => line.clone(),
         None => {

@@ -11,16 +11,16 @@ use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask test-dylibs`.
 #[derive(Args)]
-pub struct Options {}
+pub struct TestDylibsOptions {}
 
 /// Gathers the libraries beside the executable, runs the tests that need a host without linked
 /// plugins, and removes the libraries.
 ///
 /// # Errors
 /// Where a library cannot be built or a test fails.
-pub fn check(workspace: &Workspace, _: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, _: &TestDylibsOptions) -> Result<()> {
     let beside = workspace.target.join("release/plugins");
-    plugins::gather(workspace, &plugins::Options::into(beside.clone()))?;
+    plugins::gather(workspace, &plugins::PluginsOptions::into(beside.clone()))?;
     let mut test = workspace.cargo();
     test.args(["test", "--release", "--no-default-features"]);
     test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);

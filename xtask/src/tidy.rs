@@ -18,7 +18,7 @@ use crate::workspace::{Workspace, run};
 
 /// Options of `cargo xtask tidy`.
 #[derive(Args)]
-pub struct Options {
+pub struct TidyOptions {
     /// Leave out clippy, which compiles the workspace
     #[arg(long)]
     fast: bool,
@@ -59,7 +59,7 @@ impl Findings {
 ///
 /// # Errors
 /// Where a check finds a problem or cannot run.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &TidyOptions) -> Result<()> {
     let files = workspace.files()?;
     let mut findings = Findings::of_tree(workspace, &files)?;
     if run(workspace.cargo().args(["fmt", "--all", "--check"])).is_err() {

@@ -11,7 +11,7 @@ use crate::workspace::{Workspace, run};
 /// Options of `cargo xtask torture`, which `--help` of the suite explains.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
-pub struct Options {
+pub struct TortureOptions {
     /// Options of the suite: --minutes, --seed, --only, --try, --at, --help
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     options: Vec<OsString>,
@@ -21,7 +21,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Where the program does not survive one of them.
-pub fn check(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn check(workspace: &Workspace, options: &TortureOptions) -> Result<()> {
     run(workspace
         .cargo()
         .args(["build", "--release", "--workspace", "--quiet"]))?;

@@ -37,7 +37,7 @@ const UNCOUNTED_STEPS: usize = 2;
 
 /// Options of `cargo xtask peers speed`.
 #[derive(Args, Clone)]
-pub struct Options {
+pub struct SpeedOptions {
     /// A Python with the packages of tests/golden/scripts/requirements.txt
     #[arg(long, value_name = "PYTHON")]
     python: PathBuf,
@@ -82,7 +82,7 @@ pub struct Options {
     peer_adapters: Dtype,
 }
 
-impl Options {
+impl SpeedOptions {
     fn threads(&self) -> Result<u64> {
         let cores = || thread::available_parallelism().map(|cores| cores.get() as u64);
         self.threads
@@ -103,7 +103,7 @@ impl Options {
 ///
 /// # Errors
 /// Where Python lacks a peer, a program fails, or losses differ by more than the case's bound.
-pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
+pub fn measure(workspace: &Workspace, options: &SpeedOptions) -> Result<()> {
     let golden = workspace.root.join("tests/golden");
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
     let build = ["build", "--release", "--quiet", "--bin", "host"];
@@ -132,7 +132,7 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<()> {
 }
 
 /// Every method in every dtype.
-fn cases(options: &Options) -> impl Iterator<Item = Case> {
+fn cases(options: &SpeedOptions) -> impl Iterator<Item = Case> {
     let of_dtype = |&dtype| {
         options
             .methods
@@ -145,7 +145,7 @@ fn cases(options: &Options) -> impl Iterator<Item = Case> {
 /// The runs of a case. Every second round goes in the other direction, so that no side always
 /// follows the same other one.
 fn rounds(
-    options: &Options,
+    options: &SpeedOptions,
     case: Case,
     host: &Host,
     peer: &Peer,

@@ -9,9 +9,6 @@ use super::Findings;
 use super::rust_crate::RustCrate;
 use crate::workspace::Workspace;
 
-/// Crates of commands, each with an options type of the same name.
-const COMMANDS: [&str; 1] = ["xtask"];
-
 /// Reports each type name that two files of a crate export.
 ///
 /// # Errors
@@ -20,8 +17,7 @@ pub fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
     for package in &workspace.packages {
         let source = workspace.root.join(&package.folder).join("src");
         let roots = ["lib.rs", "main.rs"].map(|root| source.join(root));
-        let is_checked = !COMMANDS.contains(&package.name.as_str());
-        for root in roots.iter().filter(|root| is_checked && root.exists()) {
+        for root in roots.iter().filter(|root| root.exists()) {
             report(&package.name, &RustCrate::read(root)?, findings);
         }
     }

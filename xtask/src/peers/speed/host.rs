@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::case::{Case, Method};
 use super::inputs::Inputs;
 use super::timed_run::{Side, TimedRun};
-use super::{Options, watched};
+use super::{SpeedOptions, watched};
 use crate::workspace::Workspace;
 
 /// Runs the host.
 pub struct Host<'a> {
     program: PathBuf,
     inputs: &'a Inputs,
-    options: Options,
+    options: SpeedOptions,
     threads: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Host<'a> {
     ///
     /// # Errors
     /// Where the number of cores is not known.
-    pub fn new(workspace: &Workspace, options: &Options, inputs: &'a Inputs) -> Result<Self> {
+    pub fn new(workspace: &Workspace, options: &SpeedOptions, inputs: &'a Inputs) -> Result<Self> {
         let name = format!("release/host{}", std::env::consts::EXE_SUFFIX);
         Ok(Host {
             program: workspace.target.join(name),

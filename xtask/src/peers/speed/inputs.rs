@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Options, watched};
+use super::{SpeedOptions, watched};
 use crate::workspace::Workspace;
 
 /// Size of the model.
@@ -57,7 +57,7 @@ impl Inputs {
     ///
     /// # Errors
     /// Where the script fails.
-    pub fn make(workspace: &Workspace, options: &Options, out: &Path) -> Result<Self> {
+    pub fn make(workspace: &Workspace, options: &SpeedOptions, out: &Path) -> Result<Self> {
         let (folder, logs) = (out.join(options.model.to_string()), out.join("logs"));
         let mut script = Command::new(&options.python);
         script

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::case::{Case, Method};
 use super::inputs::Inputs;
 use super::timed_run::{Allocator, Side, TimedRun};
-use super::{Options, watched};
+use super::{SpeedOptions, watched};
 use crate::workspace::Workspace;
 
 /// Keeps glibc from returning memory to the kernel and fetching it again in every step, which
@@ -21,7 +21,7 @@ const KEEP_MEMORY: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.t
 pub struct Peer<'a> {
     script: PathBuf,
     inputs: &'a Inputs,
-    options: Options,
+    options: SpeedOptions,
     threads: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Peer<'a> {
     ///
     /// # Errors
     /// Where the number of cores is not known.
-    pub fn new(workspace: &Workspace, options: &Options, inputs: &'a Inputs) -> Result<Self> {
+    pub fn new(workspace: &Workspace, options: &SpeedOptions, inputs: &'a Inputs) -> Result<Self> {
         Ok(Peer {
             script: workspace.root.join("tests/peers/speed_peer.py"),
             inputs,

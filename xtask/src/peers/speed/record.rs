@@ -10,7 +10,7 @@ use super::inputs::Inputs;
 use super::machine::Machine;
 use super::summary::Summary;
 use super::timed_run::TimedRun;
-use super::{Options, UNCOUNTED_STEPS};
+use super::{SpeedOptions, UNCOUNTED_STEPS};
 
 /// All runs of a comparison, and what they ran on.
 pub struct Record {
@@ -26,7 +26,7 @@ pub struct Record {
 
 impl Record {
     /// An empty record, which is written to `out` with the first run.
-    pub fn new(out: &Path, options: &Options, machine: &Machine, inputs: &Inputs) -> Self {
+    pub fn new(out: &Path, options: &SpeedOptions, machine: &Machine, inputs: &Inputs) -> Self {
         let made = &inputs.made;
         let version = |(name, value): (&String, &Value)| format!("{name} {}", text(value));
         let versions: Vec<String> = made.versions.iter().map(version).collect();

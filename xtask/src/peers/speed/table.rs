@@ -1,11 +1,11 @@
 //! Summaries -> the printed table, in Markdown, with what it was measured on.
 
-use super::Options;
+use super::SpeedOptions;
 use super::record::Record;
 use super::summary::{Medians, Summary};
 
 /// The table, with a line about machine and versions above it.
-pub fn render(record: &Record, summaries: &[Summary], options: &Options) -> String {
+pub fn render(record: &Record, summaries: &[Summary], options: &SpeedOptions) -> String {
     let rows: Vec<Vec<String>> = std::iter::once(headings(options))
         .chain(summaries.iter().map(|line| row(line, options)))
         .collect();
@@ -18,7 +18,7 @@ pub fn render(record: &Record, summaries: &[Summary], options: &Options) -> Stri
 }
 
 /// Date, versions, machine and sizes.
-fn circumstances(record: &Record, options: &Options) -> String {
+fn circumstances(record: &Record, options: &SpeedOptions) -> String {
     let recompute = if options.recompute {
         "recompute of layers"
     } else {
@@ -38,7 +38,7 @@ fn circumstances(record: &Record, options: &Options) -> String {
     )
 }
 
-fn headings(options: &Options) -> Vec<String> {
+fn headings(options: &SpeedOptions) -> Vec<String> {
     let installed = |name: &'static str| options.as_installed.then_some(name);
     let names = ["method", "dtype", "host, tokens/s", "peer"].into_iter();
     names
@@ -52,7 +52,7 @@ fn headings(options: &Options) -> Vec<String> {
         .collect()
 }
 
-fn row(line: &Summary, options: &Options) -> Vec<String> {
+fn row(line: &Summary, options: &SpeedOptions) -> Vec<String> {
     let tokens = (options.batch * options.sequence) as f64;
     let sides = || {
         [Some(&line.host), Some(&line.peer), line.installed.as_ref()]
@@ -108,7 +108,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 /// What the columns mean.
-fn explanation(record: &Record, options: &Options) -> String {
+fn explanation(record: &Record, options: &SpeedOptions) -> String {
     let installed = if options.as_installed {
         "As installed: the same with glibc's defaults.\n"
     } else {
