@@ -9,8 +9,8 @@ use espalier_interface::{ErrorCode, Serial};
 use serde_json::{Value as Json, json};
 
 use quantizing::{
-    Golden, Threads, assert_bytes, assert_decoded, bytes, decode, decode_all, encode, floats,
-    four_bit, four_bit_cases, int8, matrix, quantizer, weight_key,
+    Golden, Scales, Threads, assert_bytes, assert_decoded, bytes, decode, decode_all, encode,
+    floats, four_bit, four_bit_cases, int8, matrix, quantizer, weight_key,
 };
 
 #[test]
@@ -20,7 +20,9 @@ fn tables_are_the_peers() {
     let to_bytes =
         |table: &[f32]| -> Vec<u8> { table.iter().flat_map(|x| x.to_le_bytes()).collect() };
     for kind in ["nf4", "fp4"] {
-        let format = four_bit(kind, 64, true).format([64, 64]).unwrap();
+        let format = four_bit(kind, 64, Scales::DoubleQuant)
+            .format([64, 64])
+            .unwrap();
         let Decoding::Codebook {
             table,
             scale: BlockValues::Nested { table: nested, .. },
@@ -54,7 +56,7 @@ fn four_bit_weights_equal_the_peers() {
     for (case, kind, block_size) in four_bit_cases() {
         let (weight, shape) = matrix(&tensors, &weight_key(&case));
         let (format, segments) =
-            encode(&*four_bit(&kind, block_size, false), &weight, shape).unwrap();
+            encode(&*four_bit(&kind, block_size, Scales::Plain), &weight, shape).unwrap();
         for (segment, key) in segments.iter().zip(["packed", "absmax"]) {
             let key = format!("{case}.{key}");
             assert_bytes(&key, segment, bytes(&tensors, &key));
@@ -73,8 +75,12 @@ fn double_quantized_weights_equal_the_peers() {
     let tensors = golden.tensors();
     for (case, kind, block_size) in four_bit_cases() {
         let (weight, shape) = matrix(&tensors, &weight_key(&case));
-        let (format, segments) =
-            encode(&*four_bit(&kind, block_size, true), &weight, shape).unwrap();
+        let (format, segments) = encode(
+            &*four_bit(&kind, block_size, Scales::DoubleQuant),
+            &weight,
+            shape,
+        )
+        .unwrap();
         let keys = ["packed", "dq.absmax_u8", "dq.nested_absmax", "dq.offset"];
         for (segment, key) in segments.iter().zip(keys) {
             let key = format!("{case}.{key}");
@@ -131,7 +137,7 @@ fn every_block_size_equals_the_peers() {
     let mut quantizers = Vec::new();
     for block_size in [32, 512, 1024, 2048, 4096] {
         for kind in ["nf4", "fp4"] {
-            quantizers.push((kind, block_size, four_bit(kind, block_size, false)));
+            quantizers.push((kind, block_size, four_bit(kind, block_size, Scales::Plain)));
         }
     }
     for block_size in [128, 512, 1024, 2048] {
@@ -153,7 +159,8 @@ fn a_checkpoints_weight_equals_the_peers() {
     for kind in ["nf4", "fp4"] {
         let saved = Golden::open(&format!("linear4bit_{kind}_state_dict.safetensors"));
         let saved = saved.tensors();
-        let (format, segments) = encode(&*four_bit(kind, 64, true), &weight, shape).unwrap();
+        let (format, segments) =
+            encode(&*four_bit(kind, 64, Scales::DoubleQuant), &weight, shape).unwrap();
         for (segment, key) in
             segments
                 .iter()
@@ -179,8 +186,8 @@ fn ranges_decode_as_slices_of_the_whole() {
     for case in ["odd_5x37", "ragged_7x50", "normal_64x96"] {
         let (weight, shape) = matrix(&tensors, &format!("{case}.W"));
         for quantizer in [
-            four_bit("nf4", 64, true),
-            four_bit("fp4", 32, false),
+            four_bit("nf4", 64, Scales::DoubleQuant),
+            four_bit("fp4", 32, Scales::Plain),
             int8(64),
         ] {
             let (format, segments) = encode(&*quantizer, &weight, shape).unwrap();
@@ -266,7 +273,7 @@ fn the_first_number_that_is_not_finite_is_named() {
 
 #[test]
 fn a_shape_without_elements_is_refused() {
-    for quantizer in [four_bit("nf4", 64, true), int8(4096)] {
+    for quantizer in [four_bit("nf4", 64, Scales::DoubleQuant), int8(4096)] {
         for shape in [[0, 8], [8, 0], [u64::MAX, 2]] {
             let error = quantizer.format(shape).unwrap_err();
             assert_eq!(error.code, ErrorCode::INVALID);

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, UNTRAINED, Vocabulary};
+use espalier_data::{
+    ChatTemplate, DataOptions, Dataset, GenerationPrompt, Message, TrainOn, UNTRAINED, Vocabulary,
+};
 use espalier_tests::rows::options;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -83,7 +85,14 @@ fn runs(labels: impl Iterator<Item = i32>) -> Vec<Vec<i32>> {
     runs
 }
 
-fn check(dataset: &Dataset, expected: &[(&Value, &Value)], last_only: bool, name: &str) {
+/// Which answers of a conversation are trained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    Every,
+    Last,
+}
+
+fn check(dataset: &Dataset, expected: &[(&Value, &Value)], answers: Answers, name: &str) {
     assert_eq!(dataset.num_sequences(), expected.len(), "{name}");
     for (index, (conversation, result)) in expected.iter().enumerate() {
         let sequence = dataset.sequence(index).unwrap();
@@ -94,7 +103,7 @@ fn check(dataset: &Dataset, expected: &[(&Value, &Value)], last_only: bool, name
         );
         let trained = result["trained"].as_array().unwrap().iter().map(numbers);
         let mut trained: Vec<Vec<i32>> = trained.collect();
-        if last_only {
+        if answers == Answers::Last {
             trained.drain(..trained.len() - 1);
         }
         assert_eq!(runs(sequence.labels()), trained, "{name}: {conversation}");
@@ -115,12 +124,12 @@ fn ids_and_masks_equal_those_of_transformers() {
         for key in ["template", "tagged"] {
             let model = model(case, &case[key]);
             let every = load(&model, &conversations, |_| ()).unwrap();
-            check(&every, &expected, false, name);
+            check(&every, &expected, Answers::Every, name);
             let last = |o: &mut DataOptions| o.train_on = TrainOn::Completion;
             check(
                 &load(&model, &conversations, last).unwrap(),
                 &expected,
-                true,
+                Answers::Last,
                 name,
             );
         }
@@ -129,7 +138,7 @@ fn ids_and_masks_equal_those_of_transformers() {
         check(
             &load(&bare, &conversations, shipped).unwrap(),
             &expected,
-            false,
+            Answers::Every,
             name,
         );
         let all = |o: &mut DataOptions| {
@@ -176,8 +185,10 @@ fn the_prompt_of_an_answer_equals_that_of_transformers() {
         let template = ChatTemplate::open(model.path(), None).unwrap().unwrap();
         for (conversation, result) in taken(&cases, case) {
             let messages: Vec<Message> = serde_json::from_value(conversation.clone()).unwrap();
-            let text = template.render(&messages, false).unwrap();
-            let prompt = template.render(&messages, true).unwrap();
+            let text = template
+                .render(&messages, GenerationPrompt::Omitted)
+                .unwrap();
+            let prompt = template.render(&messages, GenerationPrompt::Added).unwrap();
             assert_eq!(
                 prompt.strip_prefix(&text),
                 result["prompt"].as_str(),

@@ -61,6 +61,15 @@ pub struct ChatTemplate {
     met: Mutex<Option<(RowLocation, Met)>>,
 }
 
+/// Whether a rendered text ends in the beginning of the next answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerationPrompt {
+    /// It does, as a prompt for generation.
+    Added,
+    /// It ends with the last message.
+    Omitted,
+}
+
 enum Renderer {
     /// Rendered in this process.
     Here(Box<Rendering>),
@@ -100,19 +109,19 @@ impl ChatTemplate {
         }
     }
 
-    /// The text of `messages`; with `add_generation_prompt`, followed by the generation prompt.
+    /// The text of `messages`, followed by the generation prompt where it is added.
     ///
     /// # Errors
     /// [`DataError::Template`] where the template raises an error or exceeds a bound.
     pub fn render(
         &self,
         messages: &[Message],
-        add_generation_prompt: bool,
+        generation_prompt: GenerationPrompt,
     ) -> Result<String, DataError> {
-        let job = if add_generation_prompt {
-            Job::text(messages.len()).with_prompt()
-        } else {
-            Job::text(messages.len())
+        let text = Job::text(messages.len());
+        let job = match generation_prompt {
+            GenerationPrompt::Added => text.with_prompt(),
+            GenerationPrompt::Omitted => text,
         };
         let text = self.answers(messages.into(), &[job]);
         text.map(|mut answers| answers.remove(0).text())

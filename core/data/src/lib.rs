@@ -40,7 +40,9 @@ mod tokenizer;
 mod tools;
 mod turns;
 
-pub use chat_template::{ChatTemplate, Message, render_templates_with, serve_templates};
+pub use chat_template::{
+    ChatTemplate, GenerationPrompt, Message, render_templates_with, serve_templates,
+};
 pub use counts::{Counts, Lost, Reason, Trains, grouped, percent};
 pub use dataset::{Dataset, Sequence, SequenceOrigin};
 pub use error::{DataError, RowError, RowFault, RowLocation, TemplateError, TokenizerError};

@@ -9,7 +9,9 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, TrainOn, Vocabulary};
+use espalier_data::{
+    ChatTemplate, DataOptions, Dataset, GenerationPrompt, Message, TrainOn, Vocabulary,
+};
 use serde_json::{Value as Json, json};
 
 use place::{RunFolder, copy_directory};
@@ -356,7 +358,7 @@ fn text_and_steps_are_limited_without_a_worker_program() {
     let template = ChatTemplate::open(&place.path("model"), None).expect("a template");
     let rendered = template
         .expect("the model's own")
-        .render(&[Message::new("user", "a")], true);
+        .render(&[Message::new("user", "a")], GenerationPrompt::Added);
     let refused = rendered.expect_err("too long").to_string();
     assert!(
         refused.contains("writes more than 1.0 MiB of text"),

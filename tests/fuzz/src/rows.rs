@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use espalier_data::{ChatTemplate, DataOptions, Dataset, Message, OnBadRow, Vocabulary};
+use espalier_data::{ChatTemplate, DataOptions, Dataset, GenerationPrompt, Message, OnBadRow, Vocabulary};
 use serde_json::json;
 
 use crate::place::{first_line, place, tiny, write};
@@ -56,8 +56,8 @@ pub fn chat_template(data: &[u8]) {
         calls,
         Message::new("assistant", "Two."),
     ];
-    for add_generation_prompt in [false, true] {
-        if let Err(error) = template.render(&messages, add_generation_prompt) {
+    for generation_prompt in [GenerationPrompt::Omitted, GenerationPrompt::Added] {
+        if let Err(error) = template.render(&messages, generation_prompt) {
             assert!(!error.to_string().is_empty());
         }
     }

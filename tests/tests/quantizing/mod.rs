@@ -28,12 +28,22 @@ pub fn quantizer(
     }
 }
 
-pub fn four_bit(kind: &str, block_size: u64, double_quant: bool) -> Box<dyn Quantizer> {
+/// How the scales of blocks are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// As numbers.
+    Plain,
+    /// Quantized themselves.
+    DoubleQuant,
+}
+
+pub fn four_bit(kind: &str, block_size: u64, scales: Scales) -> Box<dyn Quantizer> {
     let component = match kind {
         "nf4" => espalier_nf4::NF4,
         "fp4" => espalier_nf4::FP4,
         other => panic!("no 4-bit type {other}"),
     };
+    let double_quant = scales == Scales::DoubleQuant;
     let options = json!({ "block_size": block_size, "double_quant": double_quant });
     quantizer(&component, options, Arc::new(Serial))
 }

@@ -30,14 +30,20 @@ fn turns() -> Vec<Message> {
 }
 
 fn rendered(source: &str) -> Result<String, String> {
-    of(source).render(&turns(), true).map_err(|e| e.to_string())
+    of(source)
+        .render(&turns(), GenerationPrompt::Added)
+        .map_err(|e| e.to_string())
 }
 
 #[test]
 fn the_tokenizers_own_template_is_found_where_transformers_keeps_it() {
     let open = |directory: &tempfile::TempDir, choice| {
         let opened = ChatTemplate::open(directory.path(), choice).unwrap();
-        opened.map(|template| template.render(&turns(), false).unwrap())
+        opened.map(|template| {
+            template
+                .render(&turns(), GenerationPrompt::Omitted)
+                .unwrap()
+        })
     };
     let text = model(&[("tokenizer_config.json", r#"{"chat_template": "text"}"#)]);
     assert_eq!(open(&text, None).as_deref(), Some("text"));
@@ -71,7 +77,12 @@ fn special_tokens_are_strings_or_described() {
         ),
     ]);
     let template = ChatTemplate::open(directory.path(), None).unwrap().unwrap();
-    assert_eq!(template.render(&turns(), false).unwrap(), "<s>|</s>|");
+    assert_eq!(
+        template
+            .render(&turns(), GenerationPrompt::Omitted)
+            .unwrap(),
+        "<s>|</s>|"
+    );
 }
 
 #[test]
@@ -143,7 +154,9 @@ fn generation_tags_mark_bytes_and_change_no_text() {
                   {% generation %}\n {{- m.content }}é.\n{%- endgeneration %}\n!{% endif %}{% endfor %}";
     let template = of(source);
     assert!(template.marks_generation() && !of("{{ generation }}").marks_generation());
-    let text = template.render(&turns(), false).unwrap();
+    let text = template
+        .render(&turns(), GenerationPrompt::Omitted)
+        .unwrap();
     assert_eq!(text, "user:assistant:a\nbé.!");
     let marked = |turns: &[Message]| {
         let mut answers = template

@@ -6,28 +6,35 @@ use espalier_interface::{DType, Init, WeightLayout};
 use super::*;
 use espalier_compile::params::Param;
 
-fn param(unit: usize, elements: u64, trainable: bool) -> Param {
+fn frozen(unit: usize, elements: u64) -> Param {
     Param {
         name: format!("{unit}.{elements}"),
         aliases: Vec::new(),
         shape: vec![elements],
         kind: None,
-        trainable,
+        trainable: false,
         layout: WeightLayout::Dense(DType::F32),
         init: Init::Zeros,
         unit,
     }
 }
 
-fn layout(frozen: Place) -> StageLayout {
+fn trainable(unit: usize, elements: u64) -> Param {
+    Param {
+        trainable: true,
+        ..frozen(unit, elements)
+    }
+}
+
+fn layout(place: Place) -> StageLayout {
     let params = [
-        param(0, 10, false),
-        param(0, 100, true),
-        param(0, 3, false),
-        param(1, 2000, false),
+        frozen(0, 10),
+        trainable(0, 100),
+        frozen(0, 3),
+        frozen(1, 2000),
     ];
     let placement = Placement {
-        frozen,
+        frozen: place,
         ..Placement::default()
     };
     let shard_layout = ShardLayout {

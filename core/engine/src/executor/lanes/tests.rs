@@ -186,31 +186,33 @@ fn a_walk_begins_behind_the_compute_stream_which_catches_up_with_it_once() {
 #[test]
 fn a_walk_catches_up_with_the_lanes_of_earlier_ones_that_its_waits_do_not_imply() {
     let moved = [task(0, 1, &[])];
-    let after = |next: &[Task], host_waits: bool| {
+    let after = |next: &[Task]| {
         let behind = Behind::all(STREAMS.len());
         walked_behind(&behind, &moved, &[]);
-        if host_waits {
-            behind.host_waited();
-        }
+        walked_behind(&behind, next, &[])
+    };
+    let after_host_wait = |next: &[Task]| {
+        let behind = Behind::all(STREAMS.len());
+        walked_behind(&behind, &moved, &[]);
+        behind.host_waited();
         walked_behind(&behind, next, &[])
     };
     // The first task that computes waits for the lane anyway.
-    let lines = after(&[task(0, 1, &[]), task(1, 0, &[0])], false);
+    let lines = after(&[task(0, 1, &[]), task(1, 0, &[0])]);
     let waits = ["7 does 0", "record 7", "0 waits for record 7", "0 does 1"];
     assert_eq!(lines[..4], waits, "{lines:?}");
     // The second one would be too late.
     let second = [task(0, 1, &[]), task(1, 0, &[]), task(2, 0, &[0])];
     let computes_alone = [task(1, 0, &[])];
     for next in [&second[..], &computes_alone] {
-        let lines = after(next, false);
+        let lines = after(next);
         let wait = position(&lines, "0 waits for record 7");
         assert!(wait < position(&lines, "0 does 1"), "{lines:?}");
     }
     // A third lane may use the same bytes; that the host has waited for the compute stream says
     // nothing of lane 1.
     let third = [task(0, 1, &[]), task(1, 2, &[]), task(2, 0, &[0, 1])];
-    for host_waits in [false, true] {
-        let lines = after(&third, host_waits);
+    for lines in [after(&third), after_host_wait(&third)] {
         let order = [
             "0 waits for record 7",
             "record 0",

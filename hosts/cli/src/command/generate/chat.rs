@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use espalier_data::{ChatTemplate, Message, TextTokenizer};
+use espalier_data::{ChatTemplate, GenerationPrompt, Message, TextTokenizer};
 use espalier_system::failure::UsageError;
 use espalier_trainer::error::Error;
 
@@ -57,7 +57,9 @@ impl Chat {
     /// the turn is not added then.
     pub fn ask(&mut self, text: &str, tokenizer: &TextTokenizer) -> Result<Vec<i32>, Error> {
         self.messages.push(Message::new("user", text));
-        let rendered = self.template.render(&self.messages, true);
+        let rendered = self
+            .template
+            .render(&self.messages, GenerationPrompt::Added);
         let tokens = rendered.map_err(Error::from).and_then(|text| {
             let encoded = tokenizer.encode_rendered(&text);
             encoded.map_err(prompts::unencodable)

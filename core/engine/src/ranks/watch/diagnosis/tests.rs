@@ -12,20 +12,27 @@ fn call(seq: u64, what: &str) -> Call {
     }
 }
 
-/// A rank that entered `calls`, is in the last of them if `open`, and was last heard of
-/// `quiet_ms` ago.
-fn rank(rank: u32, calls: &[Call], open: bool, quiet_ms: u64) -> Report {
-    let inside = calls.last().filter(|_| open).map(|call| OpenCall {
-        call: call.clone(),
-        ms: quiet_ms,
-    });
+/// A rank that entered `calls`, is in none of them, and was last heard of `quiet_ms` ago.
+fn outside(rank: u32, calls: &[Call], quiet_ms: u64) -> Report {
     Report {
         rank,
         step: 3,
         quiet_ms,
         busy: None,
-        open: inside.into_iter().collect(),
+        open: Vec::new(),
         entered: calls.to_vec(),
+    }
+}
+
+/// A rank that is in the last of `calls`, and was last heard of `quiet_ms` ago.
+fn inside(rank: u32, calls: &[Call], quiet_ms: u64) -> Report {
+    let open = calls.last().map(|call| OpenCall {
+        call: call.clone(),
+        ms: quiet_ms,
+    });
+    Report {
+        open: open.into_iter().collect(),
+        ..outside(rank, calls, quiet_ms)
     }
 }
 
@@ -33,8 +40,8 @@ fn rank(rank: u32, calls: &[Call], open: bool, quiet_ms: u64) -> Report {
 fn a_silent_rank_hangs_only_while_another_waits_for_it() {
     let (first, second) = (call(1, "a"), call(2, "b"));
     let gone_on = [first.clone(), second];
-    let waits = rank(0, &gone_on, true, 8100);
-    let silent = rank(1, std::slice::from_ref(&first), false, 8200);
+    let waits = inside(0, &gone_on, 8100);
+    let silent = outside(1, std::slice::from_ref(&first), 8200);
     let lost = diagnose(&[waits.clone(), silent.clone()], 8000).expect("it hangs");
     assert_eq!((lost.rank, lost.step), (1, 3));
     assert_eq!(
@@ -44,14 +51,14 @@ fn a_silent_rank_hangs_only_while_another_waits_for_it() {
     assert_eq!(lost.waiting, Some((0, "call 2 of shards, b".into())));
     assert_eq!(lost.cause, LostBy::Hangs(8));
 
-    let computes = rank(0, &gone_on, false, 100);
+    let computes = outside(0, &gone_on, 100);
     assert_eq!(diagnose(&[computes, silent.clone()], 8000), None);
     let mut saves = silent.clone();
     saves.busy = Some("fsync".into());
     assert_eq!(diagnose(&[waits.clone(), saves], 8000), None);
-    let lives = rank(1, std::slice::from_ref(&first), false, 100);
+    let lives = outside(1, std::slice::from_ref(&first), 100);
     assert_eq!(diagnose(&[waits.clone(), lives], 8000), None);
-    let both_inside = rank(1, &gone_on, true, 9000);
+    let both_inside = inside(1, &gone_on, 9000);
     assert_eq!(
         diagnose(&[waits, both_inside], 8000),
         None,
@@ -62,9 +69,9 @@ fn a_silent_rank_hangs_only_while_another_waits_for_it() {
 #[test]
 fn of_two_silent_ranks_the_one_that_waits_for_nobody_hangs() {
     let (first, second) = (call(1, "a"), call(2, "b"));
-    let waits = rank(0, &[first.clone(), second], true, 9000);
-    let waits_earlier = rank(1, std::slice::from_ref(&first), true, 9000);
-    let hangs = rank(2, &[], false, 9000);
+    let waits = inside(0, &[first.clone(), second], 9000);
+    let waits_earlier = inside(1, std::slice::from_ref(&first), 9000);
+    let hangs = outside(2, &[], 9000);
     let lost = diagnose(&[waits, waits_earlier, hangs], 8000).expect("it hangs");
     assert_eq!(lost.rank, 2);
 }
@@ -74,9 +81,9 @@ fn the_rank_that_makes_another_call_than_most_is_named() {
     let common = [call(1, "a"), call(2, "gather unit 1")];
     let other = [call(1, "a"), call(2, "reduce unit 1")];
     let reports = [
-        rank(0, &other, true, 10),
-        rank(1, &common, true, 10),
-        rank(2, &common, true, 10),
+        inside(0, &other, 10),
+        inside(1, &common, 10),
+        inside(2, &common, 10),
     ];
     let lost = diagnose(&reports, 8000).expect("they differ");
     assert_eq!(lost.rank, 0);
@@ -86,6 +93,6 @@ fn the_rank_that_makes_another_call_than_most_is_named() {
         expected: "call 2 of shards, gather unit 1".into(),
     };
     assert_eq!(lost.cause, expected);
-    let one_ahead = [rank(0, &common, true, 10), rank(1, &common[..1], false, 10)];
+    let one_ahead = [inside(0, &common, 10), outside(1, &common[..1], 10)];
     assert_eq!(diagnose(&one_ahead, 8000), None);
 }
