@@ -57,8 +57,15 @@ impl TeamRig {
         let process_context = PROCESS_CONTEXT.get_or_init(|| {
             ProcessContext::start(resolved.config(), &stop).expect("a few threads")
         });
-        let around = (process_context, &meter);
-        let session = Session::open_among(&resolved, Purpose::Train, around, &Unobserved, &stop)?;
+        let purpose = Purpose::Train;
+        let session = Session::open_among(
+            &resolved,
+            purpose,
+            process_context,
+            &meter,
+            &Unobserved,
+            &stop,
+        )?;
         let config = resolved.config().clone();
         let Session {
             directory,
@@ -70,9 +77,14 @@ impl TeamRig {
         } = session;
         let planned = run.plan.memory.on_device();
         let runs = std::iter::once(run).chain(others).collect();
-        let ranks = (runs, &collectives);
-        let (team, loaded) =
-            weights::load_team(&config, &directory, &components, ranks, &Unobserved)?;
+        let (team, loaded) = weights::load_team(
+            &config,
+            &directory,
+            &components,
+            runs,
+            &collectives,
+            &Unobserved,
+        )?;
         Ok(TeamRig {
             config,
             team,

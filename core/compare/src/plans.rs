@@ -114,7 +114,7 @@ pub(crate) fn plan_all(
         };
         let meter = Meter::whole_process();
         let opened =
-            Session::open_among(resolved, purpose, (process_context, &meter), observer, stop);
+            Session::open_among(resolved, purpose, process_context, &meter, observer, stop);
         match opened {
             Ok(session) if arm.added && session.components.quantizers.packed().is_some() => {
                 let note = "the model's files hold it packed: there is no dense base to compare \
@@ -129,8 +129,8 @@ pub(crate) fn plan_all(
                     let quantizers = &session.components.quantizers;
                     patterns::check_matches(resolved, quantizers, plan).map_err(of_arm)?;
                 }
-                let files = (&session.directory, &session.components);
-                let loading = Loading::of(resolved.config(), files, observer, stop);
+                let (model, components) = (&session.directory, &session.components);
+                let loading = Loading::of(resolved.config(), model, components, observer, stop);
                 let readable = loading.check(plan, &|_| true);
                 let peak = Extra::of(plan, process_context.services.threads()).peak(&plan.memory);
                 let needed = peak - plan.memory.program;

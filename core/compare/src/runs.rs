@@ -305,8 +305,9 @@ impl Runs<'_> {
         let observer = self.watch.run(self.label(arm, None));
         let observer = observer.as_ref();
         let meter = Meter::beginning_with(self.bare_bytes);
-        let among = (self.held_out, &meter);
-        let session = Session::open_among(resolved, Purpose::Evaluate, among, observer, self.stop)?;
+        let (purpose, held_out) = (Purpose::Evaluate, self.held_out);
+        let session =
+            Session::open_among(resolved, purpose, held_out, &meter, observer, self.stop)?;
         measuring.check(&session.run.plan, session.services)?;
         observer.observe(&Event::RunStarted(&session.summary()));
         let Session {

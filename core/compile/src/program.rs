@@ -26,6 +26,21 @@ pub use cached::CacheShape;
 pub use memory::{ArenaLayout, SavedBlock};
 pub use value_location::{BATCH, Extent, ValueLocation, ValueMemory};
 
+/// A model and what an adapter adds to it, for a backend.
+#[derive(Clone, Copy, Debug)]
+pub struct AdaptedModel<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its sites.
+    pub sites: &'a [Site],
+    /// The adapter's fragments and params.
+    pub adaptation: &'a Adaptation,
+    /// The dtypes of the run.
+    pub dtypes: Dtypes,
+    /// The ops of the backend.
+    pub ops: &'a BackendOps,
+}
+
 /// Sizes and policies of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -138,13 +153,17 @@ impl From<PluginError> for NoProgram {
 /// `cached::cache` and `layout` for graphs that cannot generate or
 /// have no place.
 pub fn compile(
-    model: &Model,
-    sites: &[Site],
-    adaptation: &Adaptation,
+    adapted: &AdaptedModel<'_>,
     params: &mut [Param],
-    dtypes: Dtypes,
-    (ops, limits): (&BackendOps, Limits),
+    limits: Limits,
 ) -> Result<Program, NoProgram> {
+    let AdaptedModel {
+        model,
+        sites,
+        adaptation,
+        dtypes,
+        ops,
+    } = *adapted;
     let joins: HashMap<&str, &Join> = adaptation
         .joins
         .iter()

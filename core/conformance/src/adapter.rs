@@ -74,7 +74,7 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
         "`options_from_saved` makes of `saved_config` an adapter that answers the same",
         || {
             each(subject, |adapter, set, sites, adaptation| {
-                saved(subject, adapter, (set, sites, adaptation))
+                saved(subject, adapter, set, sites, adaptation)
             })
         },
     );
@@ -308,7 +308,9 @@ fn nothing_fits(subject: &Subject<'_, dyn Adapter>) -> Checked {
 fn saved(
     subject: &Subject<'_, dyn Adapter>,
     adapter: &dyn Adapter,
-    (set, sites, adaptation): (&OptionSet, &[Site], &Adaptation),
+    set: &OptionSet,
+    sites: &[Site],
+    adaptation: &Adaptation,
 ) -> Checked {
     let config = adapter.saved_config(sites, BASE)?;
     let kind = config.get("peft_type").and_then(Json::as_str);

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{self, Dtypes, Param, Training};
-use espalier_compile::program::{NoProgram, Program};
+use espalier_compile::program::{AdaptedModel, NoProgram, Program};
 use espalier_compile::splice;
 use espalier_config::{ComputeType, Config, ParamType, pattern_matches};
 use espalier_interface::adaptation::{Adaptation, Site};
@@ -36,12 +36,12 @@ use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
 
 use self::packed_params::PackedParams;
-use self::programs::{AdaptedModel, Programs};
+use self::programs::Programs;
 use crate::Error;
 use crate::initialised_sites::{InitialisedSite, initialised_sites, loading_bytes};
 use crate::packing::SavedParam;
 use crate::param_groups::{GroupPart, ParamGroups};
-use crate::shard_layout::ShardLayout;
+use crate::shard_layout::{ShardLayout, Trained};
 use crate::staging;
 use crate::step_plan::StepPlan;
 use crate::storage_layout::StorageLayout;
@@ -166,14 +166,18 @@ pub fn make(
     } = Programs::compile(&adapted, &mut params, demand, config.model.recompute)
         .map_err(|why| no_program(components, why))?;
     let optimizer = optimizer(config, dtypes)?;
-    let trained = (params.as_slice(), &optimizer);
-    let request = sharding::request(&program, trained, dtypes, &device_info, (demand, host));
+    let trained = Trained {
+        params: &params,
+        optimizer: &optimizer,
+        dtypes,
+    };
+    let request = sharding::request(&program, trained, &device_info, demand, host);
     let (shard_layout, step_plan) = sharding::lay_out(
         &components.sharding,
         &request,
-        (&params, &optimizer, &program),
+        trained,
+        &program,
         demand.world,
-        dtypes,
     )?;
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
     let loading = loading_bytes(&initialised_sites, components, &params)?;
@@ -269,13 +273,17 @@ impl RunPlan {
     /// # Errors
     /// [`Error::Plugin`] where the strategy fails or its schedule is not valid.
     pub fn shard_by(&mut self, sharding: &Chosen<dyn Sharding>) -> Result<(), Error> {
-        let world = self.demand.world;
+        let trained = Trained {
+            params: &self.params,
+            optimizer: &self.shard_layout.optimizer,
+            dtypes: self.dtypes,
+        };
         let (shard_layout, step_plan) = sharding::lay_out(
             sharding,
             &self.request,
-            (&self.params, &self.shard_layout.optimizer, &self.program),
-            world,
-            self.dtypes,
+            trained,
+            &self.program,
+            self.demand.world,
         )?;
         (self.shard_layout, self.step_plan) = (shard_layout, step_plan);
         self.memory = self.memory.placed_as(&self.storage_layout().sizes());

@@ -10,6 +10,17 @@ use espalier_system::world::World;
 
 use crate::step_plan::RegionSizes;
 
+/// The params of a run and what keeps and updates them.
+#[derive(Clone, Copy, Debug)]
+pub struct Trained<'a> {
+    /// All params.
+    pub params: &'a [Param],
+    /// The optimizer of the trainable ones.
+    pub optimizer: &'a OptimizerSpec,
+    /// Their dtypes.
+    pub dtypes: Dtypes,
+}
+
 /// The placement of all units' runs under a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardLayout {
@@ -37,14 +48,17 @@ pub struct Saved {
 }
 
 impl ShardLayout {
-    /// The layout of `params`, of their state under `optimizer` and of the saved `blocks`, under a
-    /// schedule that is valid for `world`.
+    /// The layout of what is `trained`, of its state and of the saved `blocks`, under a schedule
+    /// that is valid for `world`.
     pub fn new(
         schedule: &Schedule,
-        (params, optimizer): (&[Param], &OptimizerSpec),
+        trained: Trained<'_>,
         blocks: &[SavedBlock],
         world: World,
     ) -> Self {
+        let Trained {
+            params, optimizer, ..
+        } = trained;
         let leaves = |unit: usize| {
             let mut actions = schedule.micro_batch.iter();
             actions.any(|action| {
@@ -164,24 +178,39 @@ impl ShardLayout {
 
     /// The sizes of each unit's regions.
     pub fn region_sizes(&self, dtypes: Dtypes) -> Vec<RegionSizes> {
-        let units = self
-            .flat_params
-            .iter()
-            .zip(&self.placements)
-            .zip(&self.saved);
-        let of_unit = |((flat, &place), saved): ((&FlatParams, &Placement), &Saved)| RegionSizes {
-            saved: match saved.stays_at {
-                Some(_) => 0,
-                None => saved.bytes,
-            },
-            ..RegionSizes::new(
-                flat,
-                (dtypes, &self.optimizer),
-                place,
-                self.parts,
-                self.wire,
-            )
+        let units = 0..self.flat_params.len();
+        units
+            .map(|unit| self.unit_region_sizes(unit, dtypes))
+            .collect()
+    }
+
+    fn unit_region_sizes(&self, unit: usize, dtypes: Dtypes) -> RegionSizes {
+        let (flat, placement) = (&self.flat_params[unit], self.placements[unit]);
+        let part = flat.part_elements(self.parts);
+        let padded = part * self.parts;
+        let [params, reduce] = [dtypes.params, dtypes.reduce].map(DType::bytes);
+        let travels = match placement.optimizer {
+            Place::Replicated => flat.elements,
+            _ => padded + part,
         };
-        units.map(of_unit).collect()
+        RegionSizes {
+            frozen: match placement.frozen {
+                Place::Host => flat.frozen_bytes,
+                _ => flat.part_bytes(self.parts) * self.parts,
+            },
+            trainable: padded * params,
+            gradients: padded * reduce,
+            wire: match self.wire.filter(|&wire| wire != dtypes.reduce) {
+                Some(wire) => travels * wire.bytes(),
+                None => 0,
+            },
+            reduced: part * reduce,
+            values: part * params,
+            state: self.optimizer.state_bytes(part),
+            saved: match self.saved[unit].stays_at {
+                Some(_) => 0,
+                None => self.saved[unit].bytes,
+            },
+        }
     }
 }

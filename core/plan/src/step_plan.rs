@@ -9,13 +9,8 @@
 mod layout;
 mod unread;
 
-use espalier_compile::flat_params::FlatParams;
-use espalier_compile::params::Dtypes;
-use espalier_interface::optimizer::OptimizerSpec;
-use espalier_interface::schedule::{
-    Act, Action, Place, Placement, Schedule, ShardingRequest, When,
-};
-use espalier_interface::{DType, Result};
+use espalier_interface::Result;
+use espalier_interface::schedule::{Act, Action, Schedule, ShardingRequest, When};
 
 use self::layout::Layout;
 
@@ -112,39 +107,6 @@ pub struct RegionSizes {
 }
 
 impl RegionSizes {
-    /// The sizes for a unit with these runs, cut into `parts`, whose gradients are sent as `wire`.
-    pub fn new(
-        flat: &FlatParams,
-        (dtypes, optimizer): (Dtypes, &OptimizerSpec),
-        placement: Placement,
-        parts: u64,
-        wire: Option<DType>,
-    ) -> Self {
-        let part = flat.part_elements(parts);
-        let padded = part * parts;
-        let [params, reduce] = [dtypes.params, dtypes.reduce].map(DType::bytes);
-        let travels = match placement.optimizer {
-            Place::Replicated => flat.elements,
-            _ => padded + part,
-        };
-        RegionSizes {
-            frozen: match placement.frozen {
-                Place::Host => flat.frozen_bytes,
-                _ => flat.part_bytes(parts) * parts,
-            },
-            trainable: padded * params,
-            gradients: padded * reduce,
-            wire: match wire.filter(|&wire| wire != dtypes.reduce) {
-                Some(wire) => travels * wire.bytes(),
-                None => 0,
-            },
-            reduced: part * reduce,
-            values: part * params,
-            state: optimizer.state_bytes(part),
-            saved: 0,
-        }
-    }
-
     fn of(&self, kind: RegionKind) -> u64 {
         match kind {
             RegionKind::Frozen => self.frozen,

@@ -102,8 +102,14 @@ fn evaluate(
     })?;
     let packed = packed(&run.plan.params);
     let runs = std::iter::once(run).chain(others).collect();
-    let ranks = (runs, &collectives);
-    let (team, _) = weights::load_team(config, &directory, &components, ranks, observer)?;
+    let (team, _) = weights::load_team(
+        config,
+        &directory,
+        &components,
+        runs,
+        &collectives,
+        observer,
+    )?;
     let total = rows.total_steps();
     let begin = Instant::now();
     let outcome = team.evaluate(&rows, config.run.seed, &mut |done| {

@@ -91,13 +91,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let process_context = ProcessContext::start(resolved.config(), stop)?;
         let meter = Meter::whole_process();
-        Session::open_among(
-            resolved,
-            purpose,
-            (&process_context, &meter),
-            observer,
-            stop,
-        )
+        Session::open_among(resolved, purpose, &process_context, &meter, observer, stop)
     }
 
     /// As [`Session::open_for`], beside other sessions of this process; `meter` measures the memory
@@ -108,7 +102,8 @@ impl Session {
     pub fn open_among(
         resolved: &ResolvedConfig,
         purpose: Purpose,
-        (process_context, meter): (&ProcessContext, &Meter),
+        process_context: &ProcessContext,
+        meter: &Meter,
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {

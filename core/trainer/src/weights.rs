@@ -59,7 +59,7 @@ pub fn load_inspected(
     let stop = &StopFlag::new();
     let loading = Loading {
         inspector,
-        ..Loading::of(config, (model, components), observer, stop)
+        ..Loading::of(config, model, components, observer, stop)
     };
     loading.all(run)
 }
@@ -73,11 +73,12 @@ pub fn load_team(
     config: &Config,
     model: &ModelDirectory,
     components: &Components,
-    (runs, collectives): (Vec<PreparedRun>, &Collectives),
+    runs: Vec<PreparedRun>,
+    collectives: &Collectives,
     observer: &dyn Observer,
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
-    let loading = Loading::of(config, (model, components), observer, stop);
+    let loading = Loading::of(config, model, components, observer, stop);
     let ranks = join_ranks(runs, collectives, config, stop, (&Json::Null, 0))?;
     let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
     Ok((Team::new(executors), report))
@@ -98,7 +99,8 @@ impl<'a> Loading<'a> {
     /// Loading without an inspector.
     pub fn of(
         config: &'a Config,
-        (model, components): (&'a ModelDirectory, &'a Components),
+        model: &'a ModelDirectory,
+        components: &'a Components,
         observer: &'a dyn Observer,
         stop: &'a StopFlag,
     ) -> Self {

@@ -1,24 +1,11 @@
 //! A model with its adapter -> the programs of a run: one that trains or evaluates, one that
 //! generates.
 
-use espalier_compile::decompose::BackendOps;
-use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::{self, Limits, NoProgram, Program};
+use espalier_compile::params::Param;
+use espalier_compile::program::{self, AdaptedModel, Limits, NoProgram, Program};
 use espalier_compile::recompute::Recompute;
-use espalier_interface::adaptation::{Adaptation, Site};
-use espalier_interface::model::Model;
 
 use super::demand::{Demand, Generation, Purpose};
-
-/// A model and what an adapter adds to it.
-pub(super) struct AdaptedModel<'a> {
-    pub model: &'a Model,
-    pub sites: &'a [Site],
-    pub adaptation: &'a Adaptation,
-    pub dtypes: Dtypes,
-    /// The ops of the backend.
-    pub ops: &'a BackendOps,
-}
 
 /// The programs of a run.
 pub(super) struct Programs {
@@ -39,16 +26,7 @@ impl Programs {
         demand: Demand,
         recompute: Recompute,
     ) -> Result<Self, NoProgram> {
-        let mut compile = |limits: Limits| {
-            program::compile(
-                adapted.model,
-                adapted.sites,
-                adapted.adaptation,
-                params,
-                adapted.dtypes,
-                (adapted.ops, limits),
-            )
-        };
+        let mut compile = |limits: Limits| program::compile(adapted, params, limits);
         let generating = demand.generation.map(generating);
         if let (Purpose::Generate, Some(limits)) = (demand.purpose, generating) {
             return Ok(Programs {

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use espalier_compile::flat_params::FlatParams;
-use espalier_compile::params::{Dtypes, Param};
+use espalier_compile::params::Param;
 use espalier_compile::program::{KernelCall, OperandPlace, Program};
 use espalier_interface::model::UnitKind;
-use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Act, Action, ShardingRequest, UnitBytes};
 use espalier_interface::{DeviceInfo, Sharding};
 use espalier_registry::{Chosen, answer};
@@ -14,17 +13,22 @@ use espalier_system::world::World;
 
 use super::demand::{Demand, HostBytes};
 use crate::Error;
-use crate::shard_layout::ShardLayout;
+use crate::shard_layout::{ShardLayout, Trained};
 use crate::step_plan::{Region, RegionKind, StepPlan};
 
 /// The sizes that a sharding strategy decides about.
 pub(super) fn request(
     program: &Program,
-    (params, optimizer): (&[Param], &OptimizerSpec),
-    dtypes: Dtypes,
+    trained: Trained<'_>,
     device: &DeviceInfo,
-    (demand, host): (Demand, HostBytes),
+    demand: Demand,
+    host: HostBytes,
 ) -> ShardingRequest {
+    let Trained {
+        params,
+        optimizer,
+        dtypes,
+    } = trained;
     let units = program.units.iter().enumerate().map(|(index, unit)| {
         let (mut forward, mut backward) =
             (reads(&unit.forward, params), reads(&unit.backward, params));
@@ -95,14 +99,20 @@ fn reads_region((program, params): (&Program, &[Param]), pass: &Action, region: 
 pub(super) fn lay_out(
     sharding: &Chosen<dyn Sharding>,
     request: &ShardingRequest,
-    (params, optimizer, program): (&[Param], &OptimizerSpec, &Program),
+    trained: Trained<'_>,
+    program: &Program,
     world: World,
-    dtypes: Dtypes,
 ) -> Result<(ShardLayout, StepPlan), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let shard_layout = ShardLayout::new(&schedule, (params, optimizer), &program.blocks, world);
-    let mut step_plan = StepPlan::of(&schedule, request, &shard_layout.region_sizes(dtypes))
-        .map_err(|error| sharding.failed("schedule", error))?;
-    step_plan.leave_out_unread(&|action, region| reads_region((program, params), action, region));
+    let shard_layout = ShardLayout::new(&schedule, trained, &program.blocks, world);
+    let mut step_plan = StepPlan::of(
+        &schedule,
+        request,
+        &shard_layout.region_sizes(trained.dtypes),
+    )
+    .map_err(|error| sharding.failed("schedule", error))?;
+    step_plan.leave_out_unread(&|action, region| {
+        reads_region((program, trained.params), action, region)
+    });
     Ok((shard_layout, step_plan))
 }

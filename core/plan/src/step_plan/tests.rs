@@ -1,6 +1,6 @@
 //! Memory and dependencies of the tasks of a schedule.
 
-use espalier_interface::schedule::{Part, UnitBytes};
+use espalier_interface::schedule::{Part, Place, Placement, UnitBytes};
 
 use super::*;
 

@@ -55,7 +55,7 @@ impl Joined<'_> {
         }
         self.columns(&fragment, weight, out, most)?;
         let merged_bias = self.bias(&fragment, weight, bias)?;
-        self.check(&fragment, weight, bias, (out, &merged_bias))?;
+        self.check(&fragment, weight, bias, out, &merged_bias)?;
         Ok(merged_bias)
     }
 
@@ -148,7 +148,8 @@ impl Joined<'_> {
         fragment: &Fragment<'_>,
         weight: &[f32],
         bias: Option<&[f32]>,
-        (merged, merged_bias): (&[f32], &[f32]),
+        merged: &[f32],
+        merged_bias: &[f32],
     ) -> Result<()> {
         let cols = self.site.shape[1];
         let key = key(0, Purpose::SYNTHETIC, 0);

@@ -71,7 +71,7 @@ impl Ready {
                 next_step: "name their files with --data FILE".to_owned(),
             }));
         }
-        let loading = Loading::of(config.config(), (directory, components), observer, stop);
+        let loading = Loading::of(config.config(), directory, components, observer, stop);
         loading.check(&run.plan, &|param| self.wanted.holds(param))?;
         if let Some(adapter) = &components.adapter {
             let base = directory.path().display().to_string();

@@ -114,8 +114,8 @@ impl<'a> Run<'a> {
         let session = match process_context {
             None => Session::open_for(&swapped, Purpose::Train, observer, stop)?,
             Some(process_context) => {
-                let among = (process_context, &meter);
-                Session::open_among(&swapped, Purpose::Train, among, observer, stop)?
+                let purpose = Purpose::Train;
+                Session::open_among(&swapped, purpose, process_context, &meter, observer, stop)?
             }
         };
         match measure {
