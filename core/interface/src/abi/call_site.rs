@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Duration;
 
 pub use thread_record::{About, Pending, about, pending};
-use thread_record::{SavedState, ThreadRecord};
+use thread_record::{BeforePolls, SavedState, ThreadRecord};
 
 /// Name of the call that opens a library, for [`CallSite::enter`].
 pub const OPENING: &str = "opening";
@@ -61,6 +61,8 @@ pub struct Call {
 thread_local! {
     // Constant and without a destructor, so that a signal handler may read it.
     static CURRENT: Cell<Option<Call>> = const { Cell::new(None) };
+    // The depth of the calls that are polls; 0 where none are.
+    static POLLS: Cell<u32> = const { Cell::new(0) };
 }
 
 impl CallSite {
@@ -98,7 +100,11 @@ impl CallSite {
             record,
             depth: before.map_or(0, |before| before.depth) + 1,
         };
-        call.mark(record, record.enter(Some(call)))
+        if POLLS.get() == call.depth {
+            record.enter_poll(call);
+            return call.mark(record, None);
+        }
+        call.mark(record, Some(record.enter(Some(call))))
     }
 }
 
@@ -137,21 +143,22 @@ impl Call {
     pub fn enter(self) -> Mark {
         let record = ThreadRecord::mine();
         // The watcher checks the thread that made the call, not this one.
-        self.mark(record, record.enter(None))
+        self.mark(record, Some(record.enter(None)))
     }
 
-    fn mark(self, record: &'static ThreadRecord, saved: SavedState) -> Mark {
+    /// The mark of a call. A poll has nothing to restore.
+    fn mark(self, record: &'static ThreadRecord, saved: Option<SavedState>) -> Mark {
         let before = CURRENT.replace(Some(self));
         // The mark must be written before the call can fault.
         compiler_fence(Ordering::SeqCst);
-        if let Some(before) = before {
+        if let (Some(before), Some(_)) = (before, &saved) {
             before.record.beat();
         }
         Mark {
             call: self,
             before,
             record,
-            saved: Some(saved),
+            saved,
         }
     }
 }
@@ -163,7 +170,7 @@ pub struct Mark {
     call: Call,
     before: Option<Call>,
     record: &'static ThreadRecord,
-    /// The thread's record before this mark.
+    /// The thread's record before this mark; none of a poll.
     saved: Option<SavedState>,
 }
 
@@ -171,14 +178,47 @@ impl Drop for Mark {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         CURRENT.set(self.before);
-        if let Some(saved) = self.saved.take() {
-            self.record.leave(saved);
-        }
+        // The end of a poll says nothing about what is polled for.
+        let Some(saved) = self.saved.take() else {
+            return;
+        };
+        self.record.leave(saved);
         // The end of work for a call, or of a call within it, is progress of the call.
         self.call.record.beat();
         if let Some(before) = self.before {
             before.record.beat();
         }
+    }
+}
+
+/// Exists while a thread polls.
+#[must_use]
+#[derive(Debug)]
+pub struct Polls {
+    record: &'static ThreadRecord,
+    before: Option<BeforePolls>,
+    depth_before: u32,
+}
+
+impl Drop for Polls {
+    fn drop(&mut self) {
+        POLLS.set(self.depth_before);
+        if let Some(before) = self.before.take() {
+            self.record.end_polls(before);
+        }
+        self.record.beat();
+    }
+}
+
+/// Until the returned value is dropped, the calls of this thread are polls: to a watcher they are
+/// one call, and only what happens within them is a sign of progress.
+pub fn polls() -> Polls {
+    let record = ThreadRecord::mine();
+    let depth = CURRENT.get().map_or(0, |call| call.depth) + 1;
+    Polls {
+        record,
+        before: Some(record.begin_polls()),
+        depth_before: POLLS.replace(depth),
     }
 }
 

@@ -77,6 +77,22 @@ fn a_call_that_shows_progress_is_told_of_once_and_never_ended() {
     assert_eq!(said.iter().filter(goes_on).count(), 1, "{found:?}");
 }
 
+/// Each poll returns, and what is polled for never comes.
+#[test]
+fn polls_that_get_nowhere_are_told_of_and_ended_as_a_call_that_does_not_return() {
+    let _polls = call_site::polls();
+    let poll = |_| drop(entered("polled", "query", Limit::After(30 * SECOND)));
+    let found = looks(&mut CallTimes::default(), "polled", 60, poll, None);
+    let [(10, Action::Say(line)), (30, Action::End(call, _))] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert!(
+        line.contains("`polled` (/p/libx.so) in query, 10 s so far"),
+        "{line}"
+    );
+    assert_eq!(call.plugin, "polled");
+}
+
 #[test]
 fn what_a_call_waits_for_is_named_in_its_place() {
     let limit = Limit::After(20 * SECOND);

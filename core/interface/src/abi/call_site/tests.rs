@@ -72,3 +72,34 @@ fn other_threads_see_the_innermost_call_its_subject_and_its_progress() {
     drop(outer);
     assert!(seen("seen").is_none());
 }
+
+#[test]
+fn polls_are_one_call_whose_progress_is_what_happens_within_them() {
+    let site = CallSite::new("polled", None);
+    let before = site.enter("launch");
+    let number = seen("polled").expect("it is pending").number;
+    drop(before);
+    let polled = polls();
+    assert!(seen("polled").is_none(), "no poll yet");
+    let poll = site.enter("query");
+    let first = seen("polled").expect("it is pending");
+    assert_ne!(first.number, number);
+    drop(poll);
+    assert!(current().is_none());
+    drop(site.enter("query"));
+    // Between two polls, too.
+    let again = seen("polled").expect("it is pending");
+    let facts = |one: &Pending| (one.call.callback(), one.number, one.beats);
+    assert_eq!(facts(&again), facts(&first));
+    {
+        let _poll = site.enter("query");
+        drop(CallSite::new("polled-inner", None).enter("decode"));
+    }
+    let third = seen("polled").expect("it is pending");
+    assert_eq!(third.number, first.number);
+    assert!(third.beats > first.beats, "a poll has called something");
+    drop(polled);
+    assert!(seen("polled").is_none());
+    let _after = site.enter("launch");
+    assert_ne!(seen("polled").expect("it is pending").number, first.number);
+}

@@ -25,6 +25,8 @@ struct Work {
     inside: Option<Inside>,
     /// The subject of the calls from now on, such as a weight's name.
     subject: Option<Arc<str>>,
+    /// The number of the thread's polls, which are one call, while it polls.
+    polls: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -37,6 +39,13 @@ struct Inside {
 /// The state of a thread before it entered a call.
 #[derive(Debug)]
 pub(super) struct SavedState(Option<Inside>);
+
+/// The state of a thread before it polled.
+#[derive(Debug)]
+pub(super) struct BeforePolls {
+    inside: Option<Inside>,
+    polls: Option<u64>,
+}
 
 /// A call that has not returned.
 #[derive(Clone, Debug)]
@@ -85,6 +94,7 @@ impl ThreadRecord {
                 entered: 0,
                 inside: None,
                 subject: None,
+                polls: None,
             }),
         }));
         locked(&ALL).push(record);
@@ -113,6 +123,36 @@ impl ThreadRecord {
     /// Restores the state from before the call.
     pub fn leave(&self, saved: SavedState) {
         locked(&self.work).inside = saved.0;
+    }
+
+    /// The next calls are polls.
+    pub fn begin_polls(&self) -> BeforePolls {
+        let mut work = locked(&self.work);
+        work.entered += 1;
+        let number = work.entered;
+        BeforePolls {
+            polls: work.polls.replace(number),
+            inside: work.inside.take(),
+        }
+    }
+
+    /// Enters `call`, a poll. The thread stays inside after the call, until the next poll.
+    pub fn enter_poll(&self, call: Call) {
+        let mut work = locked(&self.work);
+        let number = work.polls.expect("the thread polls");
+        let subject = work.subject.clone();
+        work.inside = Some(Inside {
+            call,
+            number,
+            subject,
+        });
+    }
+
+    /// Restores the state from before the polls.
+    pub fn end_polls(&self, before: BeforePolls) {
+        let mut work = locked(&self.work);
+        work.inside = before.inside;
+        work.polls = before.polls;
     }
 
     fn pending(&self, thread: usize) -> Option<Pending> {
