@@ -28,51 +28,142 @@ use parts::{Parts, Whole};
 /// Appends the parts of a call.
 type Decompose = fn(&mut Parts<'_>, &Whole<'_>) -> Result<()>;
 
-/// The ops that have a decomposition, by name.
-const DECOMPOSITIONS: &[(&str, Decompose)] = &[
-    ("cross_entropy", cross_entropy::forward),
-    ("cross_entropy_backward", cross_entropy::backward),
-    ("rms_norm", rms_norm::forward),
-    ("rms_norm_backward", rms_norm::backward),
-    ("rms_norm_weight_backward", rms_norm::weight_backward),
-    ("rope", rope::forward),
-    ("rope_backward", rope::backward),
-    ("scale_channels", scale_channels::forward),
-    (
-        "scale_channels_weight_backward",
-        scale_channels::weight_backward,
-    ),
-    ("swiglu", swiglu::forward),
-    ("swiglu_backward", swiglu::backward),
+/// How an op is made where a backend lacks it.
+struct Decomposition {
+    /// The op.
+    op: &'static str,
+    /// Appends the parts of a call.
+    decompose: Decompose,
+    /// The ops that calls of it are made of, in any dtype.
+    parts: &'static [&'static str],
+}
+
+/// The ops that have a decomposition.
+const DECOMPOSITIONS: &[Decomposition] = &[
+    Decomposition {
+        op: "cross_entropy",
+        decompose: cross_entropy::forward,
+        parts: &[
+            "add",
+            "cast",
+            "contract",
+            "exp",
+            "expand",
+            "is_argmax",
+            "log",
+            "pick",
+            "row_max",
+        ],
+    },
+    Decomposition {
+        op: "cross_entropy_backward",
+        decompose: cross_entropy::backward,
+        parts: &["add", "cast", "exp", "expand", "one_hot", "scale_trained"],
+    },
+    Decomposition {
+        op: "rms_norm",
+        decompose: rms_norm::forward,
+        parts: &[
+            "broadcast_param",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+        ],
+    },
+    Decomposition {
+        op: "rms_norm_backward",
+        decompose: rms_norm::backward,
+        parts: &[
+            "add",
+            "broadcast_param",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+            "scale",
+        ],
+    },
+    Decomposition {
+        op: "rms_norm_weight_backward",
+        decompose: rms_norm::weight_backward,
+        parts: &[
+            "bias_backward",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+        ],
+    },
+    Decomposition {
+        op: "rope",
+        decompose: rope::forward,
+        parts: &["add", "cast", "expand", "mul", "sinusoids", "swap_halves"],
+    },
+    Decomposition {
+        op: "rope_backward",
+        decompose: rope::backward,
+        parts: &["add", "cast", "expand", "mul", "sinusoids", "swap_halves"],
+    },
+    Decomposition {
+        op: "scale_channels",
+        decompose: scale_channels::forward,
+        parts: &["broadcast_param", "cast", "mul"],
+    },
+    Decomposition {
+        op: "scale_channels_weight_backward",
+        decompose: scale_channels::weight_backward,
+        parts: &["bias_backward", "cast", "mul"],
+    },
+    Decomposition {
+        op: "swiglu",
+        decompose: swiglu::forward,
+        parts: &["cast", "mul", "sigmoid"],
+    },
+    Decomposition {
+        op: "swiglu_backward",
+        decompose: swiglu::backward,
+        parts: &["add", "cast", "mul", "sigmoid"],
+    },
 ];
 
-fn decomposition(op: &str) -> Option<Decompose> {
-    let found = DECOMPOSITIONS.iter().find(|(name, _)| *name == op);
-    found.map(|(_, decompose)| *decompose)
+fn decomposition(op: &str) -> Option<&'static Decomposition> {
+    DECOMPOSITIONS.iter().find(|one| one.op == op)
 }
 
 /// The ops of the interface that a backend lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    /// Those that run by their decomposition, if the backend has its primitives.
+    /// Those that run by their decomposition.
     pub decomposed: Vec<&'static str>,
+    /// Those whose decomposition needs another op that the backend lacks, each with that op.
+    pub unmade: Vec<[&'static str; 2]>,
     /// Those without a decomposition.
     pub missing: Vec<&'static str>,
 }
 
 impl Lacking {
     /// What a backend with `ops` lacks. Primitives are not counted: they are needed where an op is
-    /// decomposed.
+    /// decomposed. Nor is `init`: where it is lacking the host draws.
     pub fn of(ops: &BackendOps) -> Self {
         let mut lacking = Lacking::default();
         for op in DEFINITIONS {
             // The core puts a site's op in the place of `base`.
-            if ops.has(op.name, op.version) || op.primitive || op.name == "base" {
+            let needed = !op.primitive && !["base", "init"].contains(&op.name);
+            if !needed || ops.has(op.name, op.version) {
                 continue;
             }
-            match decomposition(op.name) {
-                Some(_) => lacking.decomposed.push(op.name),
-                None => lacking.missing.push(op.name),
+            let Some(decomposition) = decomposition(op.name) else {
+                lacking.missing.push(op.name);
+                continue;
+            };
+            let mut parts = decomposition.parts.iter();
+            match parts.find(|part| !ops.has(part, 1)) {
+                Some(part) => lacking.unmade.push([op.name, part]),
+                None => lacking.decomposed.push(op.name),
             }
         }
         lacking
@@ -148,11 +239,11 @@ fn parts_of(
     ops: &BackendOps,
     dtypes: Dtypes,
 ) -> Result<Vec<GradNode>> {
-    let Some(decompose) = decomposition(whole.op) else {
+    let Some(decomposition) = decomposition(whole.op) else {
         return Err(ops.lacks(&format!("op `{}`", whole.op)));
     };
     let mut parts = Parts::new(&mut unit.graph, dtypes);
-    decompose(&mut parts, whole)?;
+    (decomposition.decompose)(&mut parts, whole)?;
     let parts = parts.into_nodes();
     match parts.iter().find(|part| !ops.has(part.op, 1)) {
         None => Ok(parts),

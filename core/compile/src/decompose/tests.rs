@@ -1,5 +1,7 @@
 //! Decompositions fit the definitions of their parts, for all dtypes; and refusals.
 
+use std::collections::BTreeMap;
+
 use espalier_interface::graph::{Dim, Graph, Source, batch};
 use espalier_interface::op::{self, AttentionShape, DEFINITIONS};
 use espalier_interface::{DType, KernelRequest, OpId, Operand, ParamOperand, WeightLayout};
@@ -18,7 +20,7 @@ fn without(hidden: &[&str]) -> BackendOps {
 
 /// The names of all ops that have a decomposition.
 fn decomposable() -> Vec<&'static str> {
-    DECOMPOSITIONS.iter().map(|(name, _)| *name).collect()
+    DECOMPOSITIONS.iter().map(|one| one.op).collect()
 }
 
 fn dtypes(compute: DType) -> Dtypes {
@@ -209,11 +211,72 @@ fn what_cannot_be_decomposed_is_refused_by_name() {
 
 #[test]
 fn what_a_backend_lacks_is_told_apart() {
-    let lacking = Lacking::of(&without(&["swiglu", "attention", "sigmoid"]));
+    let lacking = Lacking::of(&without(&["swiglu", "attention", "init"]));
     assert_eq!(lacking.decomposed, ["swiglu"]);
     assert_eq!(lacking.missing, ["attention"]);
+    assert!(lacking.unmade.is_empty());
+    // The run would be refused.
+    let lacking = Lacking::of(&without(&["swiglu", "rope", "sigmoid"]));
+    assert_eq!(lacking.decomposed, ["rope"]);
+    assert_eq!(lacking.unmade, [["swiglu", "sigmoid"]]);
+    assert!(lacking.missing.is_empty());
     assert_eq!(
         Lacking::of(&BackendOps::new("old", None)),
         Lacking::default()
     );
+}
+
+/// What `host doctor` says follows from the lists, and what a run needs from the calls.
+#[test]
+fn an_op_lists_the_parts_that_its_calls_are_made_of() {
+    let mut made: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for compute in [DType::F32, DType::BF16] {
+        for mut unit in [layer(), head()] {
+            let trainable = vec![true; unit.params.len()];
+            let backward = differentiate(&mut unit, &trainable, InputGradient::Wanted);
+            let backward = backward.expect("every op has a rule").nodes;
+            let forward: Vec<Node> = unit.nodes.iter().map(|one| one.node.clone()).collect();
+            let forward = forward.iter().map(|node| {
+                let outputs = node.outputs.iter().copied().map(Target::Value).collect();
+                (
+                    node.op.as_str(),
+                    &node.attributes,
+                    &node.inputs,
+                    &node.params,
+                    outputs,
+                )
+            });
+            let backward = backward.iter().map(|node| {
+                let GradNode {
+                    op,
+                    attributes,
+                    inputs,
+                    params,
+                    outputs,
+                    ..
+                } = node;
+                (*op, attributes, inputs, params, outputs.clone())
+            });
+            for (op, attributes, inputs, params, outputs) in forward.chain(backward) {
+                let Some(known) = decomposition(op) else {
+                    continue;
+                };
+                let whole = Whole {
+                    op,
+                    attributes,
+                    inputs,
+                    params,
+                    outputs: &outputs,
+                };
+                let parts = parts_of(&mut unit, &whole, &without(&[]), dtypes(compute));
+                let parts = parts.expect("every part is there");
+                let made = made.entry(known.op).or_default();
+                made.extend(parts.iter().map(|part| part.op));
+            }
+        }
+    }
+    let listed = DECOMPOSITIONS
+        .iter()
+        .map(|one| (one.op, one.parts.iter().copied().collect::<BTreeSet<_>>()));
+    assert_eq!(made, listed.collect());
 }
