@@ -1,13 +1,15 @@
 //! The open device: calls of the host -> checks, and tasks on streams.
 
+mod kernels;
+
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use espalier_interface::{
-    Buffer, BufferRange, Decoder, Device, ErrorCode, Event, HostMemory, Kernel, KernelRequest,
-    Kernels, Launch, Memory, MemoryKind, PluginError, Prepared, Result, Stream, Streams,
+    Buffer, BufferRange, Device, ErrorCode, Event, HostMemory, Memory, MemoryKind, PluginError,
+    Result, Stream, Streams,
 };
 
 use crate::counts::{self, At};
@@ -18,9 +20,9 @@ use crate::order::Scheduler;
 use crate::pages::Pages;
 use crate::queues::Point;
 use crate::races::Call;
-use crate::settings::{HostOperands, Settings};
+use crate::settings::{HostOperands, Settings, Tells};
 use crate::state::State;
-use crate::task::{KnownKernel, Task};
+use crate::task::Task;
 
 /// Tasks that run between two queries of an event.
 const TASKS_PER_QUERY: usize = 64;
@@ -32,13 +34,17 @@ pub struct LateDevice {
     cpu: Box<dyn Device>,
     index: u32,
     host_operands: HostOperands,
+    tells: Tells,
     /// Ops that it does not have.
     hides: Vec<String>,
     download: Duration,
     /// The number of the only download that takes as long; 0: all.
     slow_download: u64,
+    /// The launch that begins this much later; 0: none.
+    slow_launch: (u64, Duration),
     drop_record: u64,
     drop_wait: u64,
+    cast_workspace: u64,
     fail_launch: u64,
     report: Option<PathBuf>,
     report_every: u64,
@@ -49,20 +55,29 @@ impl LateDevice {
     /// Device number `index`, which computes on `cpu`, a device of its own.
     pub fn new(cpu: Box<dyn Device>, index: u32, settings: &Settings) -> Self {
         let scheduler = Scheduler::new(settings.order, settings.seed, index);
+        let [slow_device, slow_download] = settings.slow;
+        let is_slow = slow_device == 0 || slow_device == u64::from(index) + 1;
         LateDevice {
             state: Mutex::new(State::new(scheduler, Follower::new(settings, index))),
             cpu,
             index,
             host_operands: settings.host_operands,
-            download: match settings.slow {
-                [0, _] => settings.download,
-                [device, _] if device == u64::from(index) + 1 => settings.download,
-                _ => Duration::ZERO,
+            tells: settings.tells,
+            download: if is_slow {
+                settings.download
+            } else {
+                Duration::ZERO
             },
-            slow_download: settings.slow[1],
+            slow_download,
+            slow_launch: if is_slow {
+                settings.slow_launch
+            } else {
+                (0, Duration::ZERO)
+            },
             hides: settings.hides.clone(),
             drop_record: settings.drop_record,
             drop_wait: settings.drop_wait,
+            cast_workspace: settings.cast_workspace,
             fail_launch: settings.fail_launch,
             report: settings.report.clone(),
             report_every: settings.report_every,
@@ -73,6 +88,15 @@ impl LateDevice {
     // A kernel that panics leaves the state whole: its task is off the queue.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state for a call that waits for nothing; it may tell of a failure.
+    fn told(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        if self.tells == Tells::Calls {
+            state.report()?;
+        }
+        Ok(state)
     }
 
     /// Runs tasks until all that is on `stream` now is done, and tells of a failure. Between tasks
@@ -176,7 +200,7 @@ impl Memory for LateDevice {
     }
 
     fn upload(&self, from: &[u8], to: BufferRange, stream: Stream) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.told()?;
         let stream = state.queues.index(stream)?;
         state.buffers.place(to)?;
         check_lengths(from.len() as u64, to.bytes)?;
@@ -208,7 +232,7 @@ impl Memory for LateDevice {
     }
 
     fn copy(&self, from: BufferRange, to: BufferRange, stream: Stream) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.told()?;
         let stream = state.queues.index(stream)?;
         state.buffers.place(from)?;
         state.buffers.place(to)?;
@@ -253,7 +277,7 @@ impl Streams for LateDevice {
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {
-        let mut state = self.lock();
+        let mut state = self.told()?;
         let stream = state.queues.index(stream)?;
         state.counts.records += 1;
         if state.counts.records == self.drop_record {
@@ -270,7 +294,7 @@ impl Streams for LateDevice {
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.told()?;
         let stream = state.queues.index(stream)?;
         let point = state.queues.point(event)?;
         state.counts.waits += 1;
@@ -289,7 +313,7 @@ impl Streams for LateDevice {
 
     /// The device gets on by some tasks a query, as if time passed.
     fn query(&self, event: Event) -> Result<bool> {
-        let mut state = self.lock();
+        let mut state = self.told()?;
         let point = state.queues.point(event)?;
         let done = (0..TASKS_PER_QUERY).any(|_| !state.approach(point, &*self.cpu));
         if done {
@@ -312,58 +336,5 @@ impl Streams for LateDevice {
 
     fn native_device(&self) -> Option<u32> {
         Some(self.index)
-    }
-}
-
-impl Kernels for LateDevice {
-    fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        if self.hides.contains(&request.op) {
-            let message = format!("backend `late` has no op `{}`", request.op);
-            return Err(PluginError::unsupported(message));
-        }
-        let mut state = self.lock();
-        let prepared = self.cpu.prepare(request, decoders)?;
-        let known = KnownKernel {
-            workspace_bytes: prepared.workspace_bytes,
-            what: format!("launch of `{}`", request.op).into(),
-            outputs: request.outputs.len(),
-        };
-        state.kernels.insert(prepared.kernel, known);
-        Ok(prepared)
-    }
-
-    /// Checks that the kernel and all bytes exist. The rest is checked when the task runs, and told
-    /// by the next wait of the host.
-    fn launch(&self, launch: &Launch<'_>) -> Result<()> {
-        let mut state = self.lock();
-        let stream = state.queues.index(launch.stream)?;
-        let Some(known) = state.kernels.get(&launch.kernel) else {
-            let message = format!("kernel {} was not prepared", launch.kernel.0);
-            return Err(PluginError::invalid(message));
-        };
-        let task = Task::launch(launch, known);
-        for range in task.ranges() {
-            let place = state.buffers.place(range)?;
-            let of_host = !matches!(place, BufferHome::Device(_));
-            if of_host && self.host_operands == HostOperands::Refuse {
-                return Err(PluginError::invalid(format!(
-                    "kernel {} works on buffer {}, which is the host's memory: expected memory of \
-                     the device",
-                    launch.kernel.0, range.buffer.0
-                )));
-            }
-        }
-        state.counts.launches += 1;
-        let fails = state.counts.launches == self.fail_launch;
-        let task = if fails { task.failing() } else { task };
-        state.put(stream, task, &*self.cpu);
-        Ok(())
-    }
-
-    /// Queued launches of it still run, so the cpu keeps the kernel.
-    fn release(&self, kernel: Kernel) -> Result<()> {
-        let released = self.lock().kernels.remove(&kernel).map(|_| ());
-        let missing = || PluginError::invalid(format!("kernel {} was not prepared", kernel.0));
-        released.ok_or_else(missing)
     }
 }

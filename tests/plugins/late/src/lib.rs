@@ -119,7 +119,7 @@ const LATE: Component = Component {
             OptionKind::INTEGER,
             "0",
             "0..",
-            "the only device whose downloads take `download_secs`, from 1 on; 0: all",
+            "the only device whose downloads and launches are slow, from 1 on; 0: all",
         ),
         option(
             "slow_download",
@@ -127,6 +127,20 @@ const LATE: Component = Component {
             "0",
             "0..",
             "the number of the only download of a device that takes `download_secs`; 0: all",
+        ),
+        option(
+            "slow_launch",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "the number of the launch of a device that begins `launch_secs` late; 0: none",
+        ),
+        option(
+            "launch_secs",
+            OptionKind::NUMBER,
+            "0",
+            "0..=3600",
+            "seconds that the device does nothing before the launch `slow_launch`",
         ),
         option(
             "drop_record",
@@ -143,11 +157,25 @@ const LATE: Component = Component {
             "the number of the wait call of a device that is ignored; 0: none",
         ),
         option(
+            "cast_workspace",
+            OptionKind::INTEGER,
+            "0",
+            "0..",
+            "bytes of workspace that a cast of flat runs asks for, and writes",
+        ),
+        option(
             "fail_launch",
             OptionKind::INTEGER,
             "0",
             "0..",
             "the number of the launch of a device that fails when it runs; 0: none",
+        ),
+        option(
+            "tells",
+            OptionKind::TEXT,
+            "\"waits\"",
+            "waits | calls",
+            "which calls tell of a task that failed: those that wait, or any call on a stream",
         ),
         option(
             "races",

@@ -119,12 +119,21 @@ impl Queues {
     }
 
     /// Whether the first task of a stream may run: it exists, and is no wait for a point that is
-    /// not reached.
+    /// not reached and no pause that is not over.
     pub fn is_ready(&self, stream: usize) -> bool {
         match self.streams[stream].waiting.front() {
             None => false,
             Some(Task::Wait(point)) => self.is_reached(*point),
+            Some(Task::Pause(pause)) => pause.is_over(),
             Some(_) => true,
+        }
+    }
+
+    /// Whether a stream is held back by a pause that is not over.
+    pub fn pauses(&self, stream: usize) -> bool {
+        match self.streams[stream].waiting.front() {
+            Some(Task::Pause(pause)) => !pause.is_over(),
+            _ => false,
         }
     }
 

@@ -16,6 +16,15 @@ pub enum HostOperands {
     Refuse,
 }
 
+/// Which calls tell of a task that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tells {
+    /// Those that wait: `synchronize` and `download`.
+    Waits,
+    /// Any call on a stream, as CUDA's calls do.
+    Calls,
+}
+
 /// What a device does about tasks that use the same bytes although nothing orders them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Races {
@@ -42,14 +51,20 @@ pub struct Settings {
     pub download: Duration,
     /// Which device and which of its downloads take that long, from 1 on; 0: all.
     pub slow: [u64; 2],
+    /// The launch of the slow devices that begins this much later, from 1 on; 0: none.
+    pub slow_launch: (u64, Duration),
     /// The `record` call that is ignored, from 1 on; 0: none.
     pub drop_record: u64,
     /// The `wait` call that is ignored, from 1 on; 0: none.
     pub drop_wait: u64,
+    /// Which calls tell of a failed task.
+    pub tells: Tells,
     /// What a race is.
     pub races: Races,
     /// File of the calls that order streams, each with the race that there is without it.
     pub orderings: Option<PathBuf>,
+    /// Bytes of workspace that a cast wants at least.
+    pub cast_workspace: u64,
     /// The launch that fails when it runs, from 1 on; 0: none.
     pub fail_launch: u64,
     /// File of the lines of counts.
@@ -66,7 +81,10 @@ impl Settings {
     pub fn new(options: &Options) -> Result<Self> {
         let order = options.text("order")?;
         let refuses = options.text("host_operands")? == "refuse";
-        let seconds = options.number("download_secs")?;
+        let seconds = |name| {
+            let seconds = Duration::try_from_secs_f64(options.number(name)?);
+            seconds.map_err(|why| PluginError::invalid(format!("{name}: {why}")))
+        };
         let counts_races = options.text("races")? == "count";
         let path = |name| options.0.get(name).and_then(|path| path.as_str());
         Ok(Settings {
@@ -88,20 +106,26 @@ impl Settings {
                 .map(|name| name.trim().to_owned())
                 .filter(|name| !name.is_empty())
                 .collect(),
-            download: Duration::try_from_secs_f64(seconds)
-                .map_err(|why| PluginError::invalid(format!("download_secs: {why}")))?,
+            download: seconds("download_secs")?,
             slow: [
                 options.count("slow_device")?,
                 options.count("slow_download")?,
             ],
+            slow_launch: (options.count("slow_launch")?, seconds("launch_secs")?),
             drop_record: options.count("drop_record")?,
             drop_wait: options.count("drop_wait")?,
+            tells: if options.text("tells")? == "calls" {
+                Tells::Calls
+            } else {
+                Tells::Waits
+            },
             races: if counts_races {
                 Races::Count
             } else {
                 Races::Report
             },
             orderings: path("orderings").map(PathBuf::from),
+            cast_workspace: options.count("cast_workspace")?,
             fail_launch: options.count("fail_launch")?,
             report: path("leak_report").map(PathBuf::from),
             report_every: options.count("report_every")?,

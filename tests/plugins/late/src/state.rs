@@ -45,7 +45,7 @@ impl State {
 
     /// Puts a task, whose ranges were checked, on a stream. Then what the order lets run runs.
     pub fn put(&mut self, stream: usize, task: Task, cpu: &dyn Device) {
-        if !matches!(task, Task::Wait(_)) {
+        if !matches!(task, Task::Wait(_) | Task::Pause(_)) {
             self.follow(Call::Put {
                 stream,
                 what: task.what(),
@@ -70,7 +70,7 @@ impl State {
         });
     }
 
-    /// Runs one task towards `point`; false where it is reached.
+    /// Runs one task towards `point`, or finds its stream paused; false where it is reached.
     pub fn approach(&mut self, point: Point, cpu: &dyn Device) -> bool {
         self.step(Moment::Waiting(point), cpu)
     }
@@ -79,6 +79,9 @@ impl State {
         let Some(stream) = self.scheduler.next(&self.queues, moment) else {
             return false;
         };
+        if self.queues.pauses(stream) {
+            return true;
+        }
         let Some(task) = self.queues.take(stream) else {
             return false;
         };

@@ -1,6 +1,7 @@
 //! A call that was put on a stream: what it does when it runs, and the buffers that it uses.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use espalier_interface::{
     Buffer, BufferRange, Device, ErrorCode, Kernel, Launch, PluginError, Result, Stream,
@@ -67,6 +68,30 @@ pub enum Task {
     },
     /// Holds its stream back until a point of another stream is reached.
     Wait(Point),
+    /// Holds its stream back for some time.
+    Pause(Pause),
+}
+
+/// Time that passes on a stream. It begins when it is looked at first.
+#[derive(Debug)]
+pub struct Pause {
+    since: OnceLock<Instant>,
+    lasts: Duration,
+}
+
+impl Pause {
+    /// A pause that lasts this long.
+    pub fn new(lasts: Duration) -> Self {
+        Pause {
+            since: OnceLock::new(),
+            lasts,
+        }
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.since.get_or_init(Instant::now).elapsed() >= self.lasts
+    }
 }
 
 impl Task {
@@ -104,6 +129,7 @@ impl Task {
             Task::Upload { .. } => "upload".into(),
             Task::Native { .. } => "call of another library".into(),
             Task::Wait(_) => "wait".into(),
+            Task::Pause(_) => "pause".into(),
         }
     }
 
@@ -130,7 +156,7 @@ impl Task {
             }
             Task::Upload { to, .. } => vec![access(Does::Writes)(to)],
             Task::Native { accesses, .. } => accesses.clone(),
-            Task::Wait(_) => Vec::new(),
+            Task::Wait(_) | Task::Pause(_) => Vec::new(),
         }
     }
 
@@ -143,7 +169,7 @@ impl Task {
             Task::Copy { from, to } => vec![*from, *to],
             Task::Upload { to, .. } => vec![*to],
             Task::Native { accesses, .. } => accesses.iter().map(|one| one.range).collect(),
-            Task::Wait(_) => Vec::new(),
+            Task::Wait(_) | Task::Pause(_) => Vec::new(),
         }
     }
 
@@ -201,7 +227,7 @@ impl Task {
                     "a call of another library on the stream failed",
                 )),
             },
-            Task::Wait(_) => Ok(()),
+            Task::Wait(_) | Task::Pause(_) => Ok(()),
         }
     }
 }

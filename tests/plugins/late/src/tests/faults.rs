@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use espalier_interface::{Device, ErrorCode, Launch, MemoryKind};
+use espalier_interface::{
+    BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
+};
 use serde_json::{Value as Json, json};
 
 use super::{BYTES, COMPUTE, alloc, copy, device, in_order, launch, ones, upload, value, whole};
@@ -211,4 +213,84 @@ fn a_backend_has_as_many_devices_as_asked_and_refuses_others() {
     let refused = espalier_interface::Backend::open(&backend, 3).err();
     let message = refused.expect("there are three").message;
     assert_eq!(message, "device 3 of backend `late`: it has devices 0 to 2");
+}
+
+#[test]
+fn a_kernel_that_is_released_behind_its_launch_still_runs() {
+    let device = in_order("late");
+    let buffer = alloc(&*device, MemoryKind::DEVICE);
+    let kernel = ones(&*device, BYTES / 4);
+    launch(&*device, kernel, buffer, COMPUTE);
+    device.release(kernel).expect("it was prepared");
+    let mut bytes = [0; BYTES as usize];
+    let done = device.download(whole(buffer), &mut bytes, COMPUTE);
+    done.expect("the launch ran");
+    assert_eq!(bytes[..4], 1f32.to_le_bytes());
+    device.release(kernel).expect_err("it is released once");
+}
+
+#[test]
+fn any_call_on_a_stream_tells_of_a_failure_where_the_option_says_so() {
+    let device = device(&[("fail_launch", json!(1)), ("tells", json!("calls"))]);
+    let buffer = alloc(&*device, MemoryKind::DEVICE);
+    launch(&*device, ones(&*device, 16), buffer, COMPUTE);
+    let event = device.record(COMPUTE).expect("nothing has run");
+    assert!(device.query(event).expect("nothing had failed before"));
+    let told = device.record(COMPUTE).expect_err("the launch has failed");
+    assert_eq!(told.code, ErrorCode::DEVICE);
+    device.record(COMPUTE).expect("a failure is told once");
+}
+
+#[test]
+fn a_slow_launch_holds_its_stream_back_and_no_call_but_one_that_waits() {
+    let device = device(&[("slow_launch", json!(2)), ("launch_secs", json!(0.2))]);
+    let buffer = alloc(&*device, MemoryKind::DEVICE);
+    let kernel = ones(&*device, BYTES / 4);
+    launch(&*device, kernel, buffer, COMPUTE);
+    device.synchronize(COMPUTE).expect("the first one runs");
+    let begun = Instant::now();
+    launch(&*device, kernel, buffer, COMPUTE);
+    let event = device.record(COMPUTE).expect("an event");
+    assert!(!device.query(event).expect("an event"), "it waits");
+    device.synchronize(COMPUTE).expect("it ends");
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert!(device.query(event).expect("an event"));
+}
+
+#[test]
+fn a_cast_of_a_flat_run_wants_and_writes_the_workspace_that_the_option_says() {
+    let device = device(&[("cast_workspace", json!(BYTES))]);
+    let request = KernelRequest::new("cast")
+        .inputs(vec![Operand::flat(16, DType::F32)])
+        .outputs(vec![Operand::flat(16, DType::BF16)]);
+    let prepared = device.prepare(&request, &[]).expect("a known op");
+    assert_eq!(prepared.workspace_bytes, BYTES);
+    let [from, to, workspace] = [(); 3].map(|()| alloc(&*device, MemoryKind::DEVICE));
+    let half = BufferRange {
+        bytes: BYTES / 2,
+        ..whole(to)
+    };
+    let launch = |stream, bytes| {
+        device.launch(&Launch {
+            kernel: prepared.kernel,
+            stream,
+            ranges: &[whole(from), half],
+            workspace: BufferRange {
+                bytes,
+                ..whole(workspace)
+            },
+            tokens: 0,
+            sequences: 0,
+            scalars: &[],
+        })
+    };
+    let short = launch(COMPUTE, BYTES - 1).expect_err("a byte is missing");
+    assert!(short.message.contains("expected 64 bytes of workspace"));
+    launch(COMPUTE, BYTES).expect("a valid launch");
+    let side = device.stream().expect("a stream");
+    upload(&*device, 1, workspace, side);
+    let race = device
+        .synchronize(side)
+        .expect_err("nothing orders the two");
+    assert!(race.message.contains("launch of `cast`"), "{race}");
 }
