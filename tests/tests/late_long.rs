@@ -32,6 +32,31 @@ fn a_device_that_takes_long_for_a_download_loses_no_rank() {
     assert!(begin.elapsed().as_secs_f64() > LONG, "nothing was slow");
 }
 
+/// Seconds of a micro-batch, and how long a rank may be silent.
+const MICRO_BATCH: f64 = 6.0;
+const SILENT: u64 = 2;
+
+/// The host waits for the device's kernels meanwhile, and shows that it is alive.
+#[test]
+fn a_device_that_takes_long_for_a_micro_batch_loses_no_rank() {
+    let keys = ["plugins=\"nf4,lora,ddp\"", "run.ranks=2", "run.max_steps=2"];
+    let job = Job::new(&keys);
+    let folder = plugin_folder(&job, "late");
+    let mut run = on_late(&job, &folder, ORDERS[1]);
+    run.keys.extend([
+        format!("run.peer_timeout_secs={SILENT}"),
+        format!("backend.late.launch_secs={MICRO_BATCH}"),
+        "backend.late.slow_device=2".to_owned(),
+        "backend.late.slow_launch=40".to_owned(),
+    ]);
+    let begin = std::time::Instant::now();
+    try_run(&run, "slow").expect("no rank is lost");
+    assert!(
+        begin.elapsed().as_secs_f64() > MICRO_BATCH,
+        "nothing was slow"
+    );
+}
+
 /// Steps of the long run.
 const STEPS: u64 = 10_000;
 

@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Instant;
 
-use espalier_torture::training::Training;
+use espalier_torture::training::{Training, refused};
 use serde_json::Value as Json;
 
 /// The orders of the tasks on the command line.
@@ -19,12 +20,19 @@ const ORDERS: [&str; 5] = [
 
 /// Runs in a folder with the backend in `plugins`.
 fn training() -> Training {
-    let training = Training::new("--plugin-dir plugins --plugins nf4,lora");
+    training_of("nf4,lora", &["late"])
+}
+
+/// Runs with these plugins, in a folder with the libraries of `packages` in `plugins`.
+fn training_of(plugins: &str, packages: &[&str]) -> Training {
+    let training = Training::new(&format!("--plugin-dir plugins --plugins {plugins}"));
     let folder = training.path("plugins");
     fs::create_dir(&folder).expect("a folder");
-    let library = espalier_samples::library("late");
-    let name = library.file_name().expect("a library is a file");
-    fs::copy(&library, folder.join(name)).expect("a copy");
+    for package in packages {
+        let library = espalier_samples::library(package);
+        let name = library.file_name().expect("a library is a file");
+        fs::copy(&library, folder.join(name)).expect("a copy");
+    }
     training
 }
 
@@ -114,4 +122,36 @@ fn a_longer_run_keeps_no_more_events_kernels_and_buffers() {
     let more = steps[1] - steps[0];
     assert!(many >= few + more, "{few} and {many} waits of the host");
     assert_eq!(short, long);
+}
+
+/// A device that never finishes is found, though every call to it returns: alone, where another
+/// rank waits for it, and where the other rank's device does.
+#[test]
+fn a_device_that_never_finishes_ends_the_run_with_the_plugin_as_its_cause() {
+    let ranks = "--ranks 2 --set backend.late.slow_device=2";
+    let joined = format!("{ranks} --set run.device_collective=late-collective");
+    for (plugins, more) in [
+        ("nf4,lora", ""),
+        ("nf4,lora,ddp", ranks),
+        ("nf4,lora,fsdp", &joined),
+    ] {
+        let training = training_of(plugins, &["late", "late-collective"]);
+        let words = format!(
+            "--backend late --set backend.late.order=early --set backend.late.slow_launch=40 \
+             --set backend.late.launch_secs=3600 --set run.plugin_timeout_secs=3 \
+             --set run.peer_timeout_secs=60 {more}"
+        );
+        let begun = Instant::now();
+        let output = training.command("out", &words).output();
+        let output = output.expect("the host starts");
+        let expected = "plugin `late` ( | does not return: no sign of progress for | \
+                        raise run.plugin_timeout_secs";
+        refused(&output, 5, expected, plugins);
+        assert!(begun.elapsed().as_secs() < 60, "{plugins}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            printed.contains("note: waiting for plugin `late` ("),
+            "{printed}"
+        );
+    }
 }

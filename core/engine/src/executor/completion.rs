@@ -1,15 +1,20 @@
 //! Work on a stream -> the moment when the host may read its results, with signs of life meanwhile.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use espalier_interface::{BufferRange, Stream};
+use espalier_interface::abi::call_site;
+use espalier_interface::{BufferRange, Event, Stream};
 
 use super::Executor;
 use crate::error::{BackendCall, Result};
 
-/// The first pause between two queries, and the longest: pauses double in between.
+/// The shortest pause between two queries, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
+
+/// A pause is at most this part of the time waited so far, so that a wait is hardly longer than
+/// the work that it waits for.
+const PAUSE_PART: u32 = 32;
 
 impl Executor {
     /// Waits until all work on `stream` is done. A device may take longer for it than a rank may be
@@ -34,22 +39,29 @@ impl Executor {
 
     fn wait_for(&self, stream: Stream) -> Result<()> {
         let event = self.device.record(stream).during("record")?;
-        let [mut pause, longest] = PAUSES;
-        let waited = loop {
-            match self.device.query(event).during("query") {
-                Ok(false) => {}
-                done => break done,
-            }
-            if let Some(lost) = self.lost_on_device() {
-                break Err(lost);
-            }
-            self.peers.beat();
-            thread::sleep(pause);
-            pause = (2 * pause).min(longest);
-        };
+        let waited = self.poll(event);
         waited.and(self.device.free_event(event).during("free_event"))?;
         let _busy = self.peers.in_device_call("synchronize");
         self.device.synchronize(stream).during("synchronize")
+    }
+
+    /// Waits until `event` is complete. The rank shows that it is alive, but the queries together
+    /// are one call of the device: one that never gets there has the time of any call.
+    fn poll(&self, event: Event) -> Result<()> {
+        let is_complete = || self.device.query(event).during("query");
+        if is_complete()? {
+            return Ok(());
+        }
+        let _polls = call_site::polls();
+        let begun = Instant::now();
+        while !is_complete()? {
+            if let Some(lost) = self.lost_on_device() {
+                return Err(lost);
+            }
+            self.peers.beat();
+            thread::sleep(pause(begun.elapsed()));
+        }
+        Ok(())
     }
 
     /// The loss of a rank that a call on the device's stream waits for.
@@ -81,6 +93,12 @@ impl Executor {
     }
 }
 
+/// The pause before the next query, of a wait that has lasted `waited`.
+fn pause(waited: Duration) -> Duration {
+    let [shortest, longest] = PAUSES;
+    (waited / PAUSE_PART).clamp(shortest, longest)
+}
+
 impl Drop for Executor {
     fn drop(&mut self) {
         // Buffers are freed after this: nothing may use them any more. What fails here has failed
@@ -91,5 +109,27 @@ impl Drop for Executor {
         for &kernel in &self.prepared.all {
             let _ = self.device.release(kernel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_soon_after_its_work() {
+        let mut now = Duration::ZERO;
+        let mut queries = 0;
+        while now < Duration::from_secs(30) {
+            let pause = pause(now);
+            assert!(
+                pause <= (now / 16).max(PAUSES[0]),
+                "{pause:?} after {now:?}"
+            );
+            now += pause;
+            queries += 1;
+        }
+        // Every 2 ms of the long part of it.
+        assert!(queries < 16_000, "{queries}");
     }
 }
