@@ -115,8 +115,14 @@ fn ten_thousand_steps_keep_no_more_events_kernels_and_buffers() {
         assert_eq!(live(line), live(during[0]), "{text}");
     }
     let end = lines.last().expect("a last line");
-    // A kernel that was timed goes with its device.
-    let left = ["events", "buffers", "tasks", "freed_in_use", "races"];
+    let left = [
+        "events",
+        "kernels",
+        "buffers",
+        "tasks",
+        "freed_in_use",
+        "races",
+    ];
     let left = left.map(|name| end[name].clone());
-    assert_eq!(left, [0; 5].map(Json::from), "{end}");
+    assert_eq!(left, [0; 6].map(Json::from), "{end}");
 }

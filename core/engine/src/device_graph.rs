@@ -33,25 +33,22 @@ impl GraphKernels {
     /// No kernel yet; `ops` are those of the backend of `device`.
     pub fn new(device: Arc<dyn Device>, ops: BackendOps) -> Self {
         GraphKernels {
+            cache: RefCell::new(KernelCache::new(&device)),
             device,
             ops,
-            cache: RefCell::default(),
         }
     }
 
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        let from = (self.device.as_ref(), &self.ops);
-        self.cache.borrow_mut().prepare(from, request, decoders)
+        let mut cache = self.cache.borrow_mut();
+        cache.prepare(&self.ops, request, decoders)
     }
 }
 
 impl Drop for GraphKernels {
     fn drop(&mut self) {
-        // A failure to wait or to release cannot be handled here.
+        // A failure to wait cannot be handled here. The cache releases the kernels.
         let _ = self.device.synchronize(Stream(0));
-        for &kernel in &self.cache.get_mut().all {
-            let _ = self.device.release(kernel);
-        }
     }
 }
 

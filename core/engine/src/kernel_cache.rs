@@ -1,6 +1,7 @@
 //! Requests -> a device's kernels; equal requests share one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::{
@@ -8,15 +9,25 @@ use espalier_interface::{
 };
 use espalier_registry::answer::MOST_BYTES;
 
-/// The prepared kernels of one device. Their owner releases them.
-#[derive(Default)]
+/// The prepared kernels of one device, released when this is dropped. Launches of them may be
+/// incomplete then.
 pub(crate) struct KernelCache {
+    device: Arc<dyn Device>,
     made: HashMap<String, Prepared>,
     /// Every kernel that was prepared, each once.
-    pub(crate) all: Vec<Kernel>,
+    all: Vec<Kernel>,
 }
 
 impl KernelCache {
+    /// No kernel yet.
+    pub(crate) fn new(device: &Arc<dyn Device>) -> Self {
+        KernelCache {
+            device: Arc::clone(device),
+            made: HashMap::new(),
+            all: Vec::new(),
+        }
+    }
+
     /// The kernel of `request`. One with a decoder is not shared: it decodes one weight.
     ///
     /// # Errors
@@ -24,7 +35,7 @@ impl KernelCache {
     /// large; the backend's error for a request that it refuses.
     pub(crate) fn prepare(
         &mut self,
-        (device, ops): (&dyn Device, &BackendOps),
+        ops: &BackendOps,
         request: &KernelRequest,
         decoders: &[Option<Decoder>],
     ) -> Result<Prepared> {
@@ -34,7 +45,7 @@ impl KernelCache {
             return Ok(prepared);
         }
         ops.check(request)?;
-        let prepared = device.prepare(request, decoders)?;
+        let prepared = self.device.prepare(request, decoders)?;
         self.all.push(prepared.kernel);
         if prepared.workspace_bytes > MOST_BYTES {
             let message = format!(
@@ -47,5 +58,14 @@ impl KernelCache {
             self.made.insert(key, prepared);
         }
         Ok(prepared)
+    }
+}
+
+impl Drop for KernelCache {
+    fn drop(&mut self) {
+        // A failure to release cannot be handled here.
+        for &kernel in &self.all {
+            let _ = self.device.release(kernel);
+        }
     }
 }

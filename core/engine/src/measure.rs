@@ -3,19 +3,21 @@
 
 mod kernel_rates;
 mod peak;
+mod timed_kernel;
 
 use std::time::Instant;
 
 use espalier_compile::arena::aligned;
 use espalier_interface::{
     BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
-    ParamOperand, Prepared, Stream, WeightLayout,
+    ParamOperand, Stream, WeightLayout,
 };
 
 use crate::error::{BackendCall, Result};
 
 pub use kernel_rates::kernel_rates;
 pub use peak::{Cause, PeakRate, Peaks};
+use timed_kernel::TimedKernel;
 
 /// Extents of the square products; the largest that fits is timed.
 const SIZES: [u64; 3] = [1024, 512, 256];
@@ -33,14 +35,15 @@ const COPY_BYTES: u64 = 64 << 20;
 const ZEROS: usize = 1 << 20;
 
 /// A square product that is prepared, and what it needs beside its kernel.
-struct Product {
+struct Product<'a> {
     size: u64,
-    prepared: Prepared,
+    device: &'a dyn Device,
+    timed: TimedKernel<'a>,
     bytes: u64,
 }
 
-impl Product {
-    fn new(device: &dyn Device, compute: DType, size: u64) -> Result<Self> {
+impl<'a> Product<'a> {
+    fn new(device: &'a dyn Device, compute: DType, size: u64) -> Result<Self> {
         let request = KernelRequest::new("linear")
             .inputs(vec![Operand::per_token(size, compute)])
             .params(vec![ParamOperand {
@@ -51,18 +54,20 @@ impl Product {
             .limits(size, 1);
         Ok(Product {
             size,
-            prepared: device.prepare(&request, &[None]).during("prepare")?,
+            device,
+            timed: TimedKernel::new(device, &request)?,
             bytes: size * size * compute.bytes(),
         })
     }
 
     /// Bytes of its three matrices and its workspace.
     fn room(&self) -> u64 {
-        aligned(3 * self.bytes) + self.prepared.workspace_bytes.max(1)
+        aligned(3 * self.bytes) + self.timed.workspace_bytes
     }
 
     /// Operations per second in `room`, the best of a few runs.
-    fn rate(&self, device: &dyn Device, room: BufferRange) -> Result<f64> {
+    fn rate(&self, room: BufferRange) -> Result<f64> {
+        let device = self.device;
         let range = |offset: u64, bytes: u64| BufferRange {
             offset: room.offset + offset,
             bytes,
@@ -70,17 +75,14 @@ impl Product {
         };
         let matrices = range(0, 3 * self.bytes);
         zero(device, matrices)?;
-        let workspace = range(
-            aligned(3 * self.bytes),
-            self.prepared.workspace_bytes.max(1),
-        );
+        let workspace = range(aligned(3 * self.bytes), self.timed.workspace_bytes);
         let rate = |part: u64, times: usize| -> Result<f64> {
             let (rows, bytes) = (self.size / part, self.bytes / part);
             let ranges = [(0, bytes), (1, self.bytes), (2, bytes)];
             let ranges = ranges.map(|(at, bytes)| range(at * self.bytes, bytes));
             let fastest = fastest_of(times, || {
                 let launched = device.launch(&Launch {
-                    kernel: self.prepared.kernel,
+                    kernel: self.timed.kernel,
                     stream: Stream(0),
                     ranges: &ranges,
                     workspace,
@@ -114,7 +116,7 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
                     offset: 0,
                     bytes,
                 };
-                let rate = product.rate(device, room);
+                let rate = product.rate(room);
                 device.free(buffer).during("free")?;
                 return rate;
             }
@@ -141,7 +143,7 @@ pub fn gemm_rate_within(
         }
         let product = Product::new(device, compute, size)?;
         if product.room() <= room.bytes {
-            return product.rate(device, room).map(Some);
+            return product.rate(room).map(Some);
         }
     }
     Ok(None)

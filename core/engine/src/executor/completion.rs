@@ -106,9 +106,6 @@ impl Drop for Executor {
         for &stream in &self.streams {
             let _ = self.device.synchronize(stream);
         }
-        for &kernel in &self.prepared.all {
-            let _ = self.device.release(kernel);
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod maker;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use espalier_compile::program::{OperandPlace, Scalar};
 use espalier_interface::op::InEvaluation;
@@ -10,6 +11,7 @@ use espalier_interface::{DType, Device, Kernel, Operand, Result};
 use espalier_plan::plan::RunPlan;
 
 use crate::decoder::Callback;
+use crate::kernel_cache::KernelCache;
 use maker::Maker;
 
 /// A kernel and the locations of its operands.
@@ -47,8 +49,8 @@ pub struct PreparedKernels {
     pub(super) updates: HashMap<u64, Kernel>,
     /// Casts of gradients by dtypes and elements.
     pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
-    /// All of the above, each once.
-    pub(super) all: Vec<Kernel>,
+    /// All of the above, each once: released with this.
+    _all: KernelCache,
     /// The callbacks for weights that only their quantizer decodes.
     pub(super) callbacks: Vec<&'static Callback>,
     /// The largest workspace of a kernel, in bytes.
@@ -60,7 +62,7 @@ impl PreparedKernels {
     ///
     /// # Errors
     /// The backend's error for an op that it refuses. `PROTOCOL` for a workspace that is too large.
-    pub fn new(device: &dyn Device, plan: &RunPlan) -> Result<Self> {
+    pub fn new(device: &Arc<dyn Device>, plan: &RunPlan) -> Result<Self> {
         let (program, shard_layout, dtypes) = (&plan.program, &plan.shard_layout, plan.dtypes);
         let mut maker = Maker::new(device, plan);
         let units = maker.units(program)?;
@@ -98,7 +100,7 @@ impl PreparedKernels {
             trained,
             updates,
             casts,
-            all: maker.kernels.all,
+            _all: maker.kernels,
             callbacks: maker.callbacks,
             workspace_bytes: maker.workspace_bytes,
         })

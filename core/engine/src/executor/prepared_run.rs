@@ -30,7 +30,7 @@ impl PreparedRun {
         device: Arc<dyn Device>,
         backend: &Chosen<dyn Backend>,
     ) -> Result<Self, Error> {
-        let kernels = PreparedKernels::new(device.as_ref(), &plan)
+        let kernels = PreparedKernels::new(&device, &plan)
             .map_err(|error| backend.failed("prepare", error))?;
         plan.set_workspace(kernels.workspace_bytes);
         Ok(PreparedRun {

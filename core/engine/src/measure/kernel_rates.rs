@@ -3,11 +3,12 @@
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::{
     Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
-    Prepared, Stream,
+    Stream,
 };
 use espalier_plan::plan::KernelRates;
 
 use super::fastest_of;
+use super::timed_kernel::TimedKernel;
 use crate::error::{BackendCall, Result};
 
 /// Columns of the values.
@@ -45,7 +46,7 @@ fn rate(device: &dyn Device, op: &str, compute: DType, rows: &[u64]) -> Result<f
         let timed = Timed::new(device, op, compute, rows)?;
         match device.alloc(timed.bytes(), MemoryKind::DEVICE) {
             Ok(buffer) => {
-                let rate = timed.rate(device, buffer);
+                let rate = timed.rate(buffer);
                 device.free(buffer).during("free")?;
                 return rate;
             }
@@ -57,22 +58,24 @@ fn rate(device: &dyn Device, op: &str, compute: DType, rows: &[u64]) -> Result<f
 }
 
 /// A prepared op of two inputs and one output of a shape.
-struct Timed {
-    prepared: Prepared,
+struct Timed<'a> {
+    device: &'a dyn Device,
+    timed: TimedKernel<'a>,
     rows: u64,
     /// Bytes of each operand.
     operand: u64,
 }
 
-impl Timed {
-    fn new(device: &dyn Device, op: &str, compute: DType, rows: u64) -> Result<Self> {
+impl<'a> Timed<'a> {
+    fn new(device: &'a dyn Device, op: &str, compute: DType, rows: u64) -> Result<Self> {
         let value = Operand::per_token(WIDTH, compute);
         let request = KernelRequest::new(op)
             .inputs(vec![value.clone(), value.clone()])
             .outputs(vec![value])
             .limits(rows, 1);
         Ok(Timed {
-            prepared: device.prepare(&request, &[]).during("prepare")?,
+            device,
+            timed: TimedKernel::new(device, &request)?,
             rows,
             operand: rows * WIDTH * compute.bytes(),
         })
@@ -80,10 +83,11 @@ impl Timed {
 
     /// Bytes of the operands and the workspace, which follows them.
     fn bytes(&self) -> u64 {
-        3 * self.operand + self.prepared.workspace_bytes.max(1)
+        3 * self.operand + self.timed.workspace_bytes
     }
 
-    fn rate(&self, device: &dyn Device, buffer: Buffer) -> Result<f64> {
+    fn rate(&self, buffer: Buffer) -> Result<f64> {
+        let device = self.device;
         let range = |index: u64, bytes: u64| BufferRange {
             buffer,
             offset: index * self.operand,
@@ -93,10 +97,10 @@ impl Timed {
         let repeats = (TIMED_BYTES / (3 * self.operand)).clamp(4, MOST_REPEATS);
         let fastest = fastest_of(repeats as usize, || {
             let launched = device.launch(&Launch {
-                kernel: self.prepared.kernel,
+                kernel: self.timed.kernel,
                 stream: Stream(0),
                 ranges: &ranges,
-                workspace: range(3, self.prepared.workspace_bytes.max(1)),
+                workspace: range(3, self.timed.workspace_bytes),
                 tokens: self.rows,
                 sequences: 1,
                 scalars: &[],

@@ -1,6 +1,7 @@
 //! Requests -> kernels; equal requests share one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{Dtypes, Param};
@@ -20,7 +21,6 @@ use crate::kernel_cache::KernelCache;
 
 /// Prepares the kernels of a plan.
 pub(super) struct Maker<'a> {
-    device: &'a dyn Device,
     params: &'a [Param],
     quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
     ops: &'a BackendOps,
@@ -31,14 +31,13 @@ pub(super) struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     /// One that has prepared nothing yet.
-    pub(super) fn new(device: &'a dyn Device, plan: &'a RunPlan) -> Self {
+    pub(super) fn new(device: &Arc<dyn Device>, plan: &'a RunPlan) -> Self {
         Maker {
-            device,
             params: &plan.params,
             quantizers: &plan.quantizers,
             ops: &plan.ops,
             callbacks: Vec::new(),
-            kernels: KernelCache::default(),
+            kernels: KernelCache::new(device),
             workspace_bytes: 0,
         }
     }
@@ -136,8 +135,7 @@ impl<'a> Maker<'a> {
                 _ => None,
             })
             .collect();
-        let from = (self.device, self.ops);
-        let prepared = self.kernels.prepare(from, request, &decoders)?;
+        let prepared = self.kernels.prepare(self.ops, request, &decoders)?;
         self.workspace_bytes = self.workspace_bytes.max(prepared.workspace_bytes);
         Ok(prepared.kernel)
     }
