@@ -10,6 +10,7 @@ use espalier_registry::PluginFailure;
 
 use super::Executor;
 use super::prepared_kernels::PreparedStep;
+use super::storage::part;
 use super::window::{Numbers, Window};
 use crate::error::{BackendCall, Error, Result};
 
@@ -65,7 +66,7 @@ impl Executor {
                 kernel: step.kernel,
                 stream: Stream(0),
                 ranges,
-                workspace: self.storage.workspace(),
+                workspace: self.workspace(Stream(0)),
                 tokens: window.tokens,
                 sequences: numbers.sequences,
                 scalars,
@@ -84,8 +85,8 @@ impl Executor {
         self.launch_on(Stream(0), kernel, ranges, scalars)
     }
 
-    /// As [`Executor::launch_flat`], on `stream`. An op that needs workspace has to be on the
-    /// compute stream.
+    /// As [`Executor::launch_flat`], on `stream`. Beside the compute stream only casts are
+    /// launched, which have workspace of their own there.
     pub(super) fn launch_on(
         &self,
         stream: Stream,
@@ -97,12 +98,22 @@ impl Executor {
             kernel: *kernel,
             stream,
             ranges,
-            workspace: self.storage.workspace(),
+            workspace: self.workspace(stream),
             tokens: 0,
             sequences: 0,
             scalars,
         });
         launched.map_err(|error| self.launch_failed(error))
+    }
+
+    /// The workspace of kernels on `stream`. The compute stream and the others share none.
+    fn workspace(&self, stream: Stream) -> BufferRange {
+        let whole = self.storage.workspace();
+        let computing = whole.bytes - self.prepared.moving_workspace_bytes;
+        match stream {
+            Stream(0) => part(whole, &(0..computing), 1),
+            _ => part(whole, &(computing..whole.bytes), 1),
+        }
     }
 
     /// The error of a failed launch: the quantizer's where its `decode` failed, else the backend's.

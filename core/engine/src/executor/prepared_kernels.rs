@@ -5,6 +5,7 @@ mod maker;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use espalier_compile::arena::aligned;
 use espalier_compile::program::{OperandPlace, Scalar};
 use espalier_interface::op::InEvaluation;
 use espalier_interface::{DType, Device, Kernel, Operand, Result};
@@ -53,8 +54,10 @@ pub struct PreparedKernels {
     _all: KernelCache,
     /// The callbacks for weights that only their quantizer decodes.
     pub(super) callbacks: Vec<&'static Callback>,
-    /// The largest workspace of a kernel, in bytes.
+    /// Bytes of workspace: what the hungriest kernel needs, and behind it what is of moving lanes.
     pub workspace_bytes: u64,
+    /// The last bytes of it: what a cast on a moving lane needs, beside the compute stream.
+    pub(super) moving_workspace_bytes: u64,
 }
 
 impl PreparedKernels {
@@ -89,9 +92,18 @@ impl PreparedKernels {
             updates.insert(count, kernel);
         }
         let mut casts = HashMap::new();
+        let of_computing = std::mem::take(&mut maker.workspace_bytes);
         for (dtypes, count) in shard_layout.casts(dtypes) {
             let [from, to] = dtypes.map(|dtype| vec![Operand::flat(count, dtype)]);
             casts.insert((dtypes, count), maker.flat("cast", from, to)?);
+        }
+        // A schedule may reduce on the compute lane, too. The others reduce on one lane.
+        let of_casts = maker.workspace_bytes;
+        let mut workspace_bytes = of_computing.max(of_casts);
+        let moves = plan.step_plan.lanes() > 1;
+        let moving_workspace_bytes = if moves { of_casts } else { 0 };
+        if moving_workspace_bytes > 0 {
+            workspace_bytes = aligned(workspace_bytes) + moving_workspace_bytes;
         }
         Ok(PreparedKernels {
             units,
@@ -102,7 +114,8 @@ impl PreparedKernels {
             casts,
             _all: maker.kernels,
             callbacks: maker.callbacks,
-            workspace_bytes: maker.workspace_bytes,
+            workspace_bytes,
+            moving_workspace_bytes,
         })
     }
 
