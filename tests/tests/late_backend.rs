@@ -186,22 +186,3 @@ fn an_offloaded_run_that_is_resumed_equals_cpu_in_every_order() {
         found.same_training(&expected, &format!("resumed, {order:?}"));
     }
 }
-
-/// What a device reports late names the op, and the host adds what it had given the device.
-#[test]
-fn a_launch_that_fails_late_is_reported_with_its_op_and_the_work_since_the_last_wait() {
-    let job = Job::new(RESIDENT[0]);
-    let folder = plugin_folder(&job, "late");
-    for launch in [60, 100] {
-        let mut run = on_late(&job, &folder, ORDERS[0]);
-        run.keys.push(format!("backend.late.fail_launch={launch}"));
-        let error = try_run(&run, &format!("failed-{launch}")).expect_err("a launch fails");
-        let error = with_sources(&error);
-        assert!(error.contains("launch of `"), "{error}");
-        assert!(error.contains("as `fail_launch` asks"), "{error}");
-        assert!(
-            error.contains("since the last wait the device was given: forward of `"),
-            "{error}"
-        );
-    }
-}

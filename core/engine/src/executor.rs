@@ -151,6 +151,8 @@ impl Executor {
         let part = u64::from(peers.shard().0);
         let units = 0..plan.program.units.len();
         let group_parts = units.map(|unit| plan.group_parts(unit, part)).collect();
+        let names = plan.program.units.iter().map(|unit| unit.name.clone());
+        let since_wait = SinceWait::new(names);
         Ok(Executor {
             device,
             device_info: plan.device_info,
@@ -163,7 +165,7 @@ impl Executor {
             behind: Behind::all(streams.len()),
             waits: StepWaits::default(),
             evaluates,
-            since_wait: SinceWait::default(),
+            since_wait,
             streams,
             params: plan.params,
             dtypes: plan.dtypes,
@@ -197,12 +199,13 @@ impl Executor {
             device: self.device.as_ref(),
             streams: &self.streams,
             behind: &self.behind,
+            since_wait: &self.since_wait,
         }
     }
 
     /// The compute stream is about to get work, between walks, on bytes that other lanes may use.
     /// That work runs after their earlier work and before their later work.
-    fn changes_state(&self) -> espalier_interface::Result<()> {
+    fn changes_state(&self) -> Result<()> {
         self.behind.fall(self.streams.len());
         self.lanes().catch_up()
     }

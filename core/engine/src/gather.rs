@@ -6,7 +6,6 @@ use espalier_interface::schedule::Place;
 use espalier_interface::{DType, WeightLayout};
 
 use crate::Error;
-use crate::error::BackendCall;
 use crate::executor::{Executor, StatePart, numbers};
 use crate::team::Team;
 
@@ -39,9 +38,7 @@ pub fn gather(
             let mut own = Vec::new();
             if executor.peers().rank() < ranks {
                 let elements = common(&executor.own_elements(param, part), &wanted);
-                own = executor
-                    .state_bytes(param, part, elements)
-                    .during("download")?;
+                own = executor.state_bytes(param, part, elements)?;
             }
             executor.peers().exchange(&label, &own)
         })?;

@@ -205,12 +205,9 @@ impl Loading<'_> {
                 inspector: self.inspector,
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
-            let report = loader.load(&|_, param| wanted(param), &mut |run| {
-                let placed = match run.part {
-                    Part::Frozen => executor.place_frozen(run.unit, run.bytes),
-                    _ => executor.place_values(run.unit, run.bytes),
-                };
-                placed.during("upload")
+            let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {
+                Part::Frozen => executor.place_frozen(run.unit, run.bytes),
+                _ => executor.place_values(run.unit, run.bytes),
             })?;
             Ok::<_, Error>((stage, report))
         })?;

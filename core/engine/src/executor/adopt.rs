@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use espalier_interface::schedule::Place;
-use espalier_interface::{BufferRange, Result, Stream};
+use espalier_interface::{BufferRange, Stream};
 use espalier_plan::storage_layout::StateKind;
 
 use super::storage;
 use super::transfer::CHUNK_BYTES;
 use super::{Executor, Storage};
+use crate::error::Result;
 
 impl Executor {
     /// Uploads this rank's part of a unit's frozen run, or all of it where it is not cut.
     ///
     /// # Errors
-    /// `PluginError`: a call to the backend failed.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn place_frozen(&self, unit: usize, run: &[u8]) -> Result<()> {
         self.changes_state()?;
         match self.storage.frozen_home(unit) {
@@ -29,7 +30,7 @@ impl Executor {
                 for (param, segments) in places {
                     for (bytes, &to) in segments.iter().zip(self.storage.param(*param)) {
                         let from = &run[bytes.start as usize..bytes.end as usize];
-                        self.device.upload(from, to, Stream(0))?;
+                        self.upload(from, to)?;
                     }
                 }
                 Ok(())
@@ -40,7 +41,7 @@ impl Executor {
     /// Uploads this rank's elements of the values of a unit's trainable run.
     ///
     /// # Errors
-    /// `PluginError`: a call to the backend failed.
+    /// `Error::Plugin`: a call to the backend failed.
     pub fn place_values(&self, unit: usize, run: &[u8]) -> Result<()> {
         self.changes_state()?;
         let part = self.shard_layout.own_elements(unit) * self.dtypes.params.bytes();
@@ -63,7 +64,12 @@ impl Executor {
         let bytes = first.min(run_bytes)..(first + part).min(run_bytes);
         let to = storage::part(home, &(0..bytes.end - bytes.start), 1);
         let from = &run[bytes.start as usize..bytes.end as usize];
-        self.device.upload(from, to, Stream(0))
+        self.upload(from, to)
+    }
+
+    fn upload(&self, from: &[u8], to: BufferRange) -> Result<()> {
+        let uploaded = self.device.upload(from, to, Stream(0));
+        self.since_wait.during("upload", uploaded)
     }
 
     /// The storage.
@@ -74,7 +80,7 @@ impl Executor {
     /// Copies frozen param number `param` from `from`, which has it in the same layout.
     ///
     /// # Errors
-    /// `PluginError`: a call to either backend failed.
+    /// `Error::Plugin`: a call to either backend failed.
     pub fn adopt_frozen(&self, from: &Executor, param: usize) -> Result<()> {
         if self
             .storage
@@ -91,7 +97,7 @@ impl Executor {
     /// Copies values and state of all trained params from `from`.
     ///
     /// # Errors
-    /// `PluginError`: a call to either backend failed.
+    /// `Error::Plugin`: a call to either backend failed.
     pub fn adopt_state(&self, from: &Executor) -> Result<()> {
         // Where both share it, too.
         from.lanes().catch_up()?;
@@ -110,16 +116,18 @@ impl Executor {
     /// Moves frozen params out of mapped files into the device's memory, unit by unit.
     ///
     /// # Errors
-    /// `PluginError`: a call to the backend failed. A unit that was not moved still works.
+    /// `Error::Plugin`: a call to the backend failed. A unit that was not moved still works.
     pub fn leave_mapped_files(&mut self) -> Result<()> {
         self.lanes().catch_up()?;
-        self.storage.leave_mapped_files(&self.device)
+        let moved = self.storage.leave_mapped_files(&self.device);
+        self.since_wait.waiting("copy", moved)
     }
 
     fn adopt(&self, from: &Executor, old: BufferRange, new: BufferRange) -> Result<()> {
         self.changes_state()?;
         if Arc::ptr_eq(&self.device, &from.device) {
-            return self.device.copy(old, new, Stream(0));
+            let copied = self.device.copy(old, new, Stream(0));
+            return self.since_wait.during("copy", copied);
         }
         let mut bytes = vec![0; CHUNK_BYTES.min(old.bytes as usize)];
         let mut done = 0;
@@ -131,8 +139,8 @@ impl Executor {
                 ..whole
             };
             let chunk = &mut bytes[..count as usize];
-            from.device.download(part(old), chunk, Stream(0))?;
-            self.device.upload(chunk, part(new), Stream(0))?;
+            from.download_result(part(old), chunk)?;
+            self.upload(chunk, part(new))?;
             done += count;
         }
         Ok(())

@@ -8,7 +8,7 @@ use espalier_plan::staging::ALIGNMENT;
 
 use super::Executor;
 use super::storage::part;
-use crate::error::{BackendCall, Result, schedule_failure};
+use crate::error::{Result, schedule_failure};
 use crate::ranks::{Among, DeviceSpan, OnStream, Span};
 
 /// A call of a task: its name for the watch, and the stream of the task's lane.
@@ -182,7 +182,8 @@ impl Executor {
         if from == to {
             return Ok(());
         }
-        self.device.copy(from, to, stream).during("copy")
+        self.since_wait
+            .during("copy", self.device.copy(from, to, stream))
     }
 
     fn staging(&self) -> Result<BufferRange> {

@@ -7,7 +7,7 @@ use espalier_interface::abi::call_site;
 use espalier_interface::{BufferRange, Event, Stream};
 
 use super::Executor;
-use crate::error::{BackendCall, Result};
+use crate::error::Result;
 
 /// The shortest pause between two queries, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
@@ -27,7 +27,7 @@ impl Executor {
         let waited = self.wait_for(stream);
         waited.map_err(|error| {
             let lost = self.lost_on_device();
-            lost.unwrap_or_else(|| self.reported_late(error))
+            lost.unwrap_or(error)
         })?;
         self.peers.device_calls_done();
         if stream == Stream(0) {
@@ -38,17 +38,21 @@ impl Executor {
     }
 
     fn wait_for(&self, stream: Stream) -> Result<()> {
-        let event = self.device.record(stream).during("record")?;
+        let event = self
+            .since_wait
+            .during("record", self.device.record(stream))?;
         let waited = self.poll(event);
-        waited.and(self.device.free_event(event).during("free_event"))?;
+        let freed = self.device.free_event(event);
+        waited.and(self.since_wait.during("free_event", freed))?;
         let _busy = self.peers.in_device_call("synchronize");
-        self.device.synchronize(stream).during("synchronize")
+        let synchronized = self.device.synchronize(stream);
+        self.since_wait.waiting("synchronize", synchronized)
     }
 
     /// Waits until `event` is complete. The rank shows that it is alive, but the queries together
     /// are one call of the device: one that never gets there has the time of any call.
     fn poll(&self, event: Event) -> Result<()> {
-        let is_complete = || self.device.query(event).during("query");
+        let is_complete = || self.since_wait.waiting("query", self.device.query(event));
         if is_complete()? {
             return Ok(());
         }
@@ -78,7 +82,7 @@ impl Executor {
     /// # Errors
     /// As [`Executor::complete`].
     pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
-        self.lanes().catch_up().during("wait")?;
+        self.lanes().catch_up()?;
         self.download_result(from, to)
     }
 
@@ -88,8 +92,7 @@ impl Executor {
         self.complete(Stream(0))?;
         let _busy = self.peers.in_device_call("download");
         let done = self.device.download(from, to, Stream(0));
-        let done = done.during("download");
-        done.map_err(|error| self.reported_late(error))
+        self.since_wait.waiting("download", done)
     }
 }
 

@@ -33,7 +33,7 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
-        self.lanes().catch_up().during("wait")?;
+        self.lanes().catch_up()?;
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;

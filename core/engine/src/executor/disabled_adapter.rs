@@ -4,7 +4,7 @@ use espalier_compile::params::Param;
 use espalier_interface::{Init, Stream, WeightLayout};
 
 use super::{Executor, write};
-use crate::error::{BackendCall, Result};
+use crate::error::Result;
 
 /// The one number that all elements of an adapter's param begin with: the params that make a fresh
 /// adapter change nothing.
@@ -33,7 +33,7 @@ impl Executor {
     pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let params = self.params.iter().enumerate();
         let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));
-        self.changes_state().during("wait")?;
+        self.changes_state()?;
         let mut aside = Vec::new();
         for (index, value) in begins {
             let WeightLayout::Dense(dtype) = self.params[index].layout else {
@@ -41,17 +41,17 @@ impl Executor {
             };
             let range = self.storage.param(index)[0];
             let mut bytes = vec![0; range.bytes as usize];
-            let read = self.device.download(range, &mut bytes, Stream(0));
-            read.during("download")?;
+            self.download_result(range, &mut bytes)?;
             let fresh = vec![value; self.params[index].elements() as usize];
             aside.push((range, bytes));
-            write(self.device.as_ref(), &fresh, dtype, range).during("upload")?;
+            let written = write(self.device.as_ref(), &fresh, dtype, range);
+            self.since_wait.during("upload", written)?;
         }
         let done = act();
-        self.changes_state().during("wait")?;
+        self.changes_state()?;
         for (range, bytes) in aside {
             let written = self.device.upload(&bytes, range, Stream(0));
-            written.during("upload")?;
+            self.since_wait.during("upload", written)?;
         }
         done
     }

@@ -87,7 +87,7 @@ impl Executor {
         let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
         let moved =
             moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
-        moved.during("copy")
+        self.since_wait.during("copy", moved)
     }
 
     /// Runs the head on the first `rows` hidden states.

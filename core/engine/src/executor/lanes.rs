@@ -16,10 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use espalier_interface::{Device, Event, Result as PluginResult, Stream};
+use espalier_interface::{Device, Event, Stream};
 use espalier_plan::step_plan::{Lane, Task};
 
-use crate::error::{BackendCall, Result};
+use super::since_wait::SinceWait;
+use crate::error::Result;
 
 pub(super) use waits::TaskWaits;
 use waits::Waits;
@@ -82,21 +83,26 @@ pub(super) struct Lanes<'a> {
     pub(super) streams: &'a [Stream],
     /// The lanes that have to wait for the compute stream before their next task.
     pub(super) behind: &'a Behind,
+    /// What errors may be of.
+    pub(super) since_wait: &'a SinceWait,
 }
 
 impl Lanes<'_> {
     /// An event after all earlier work of lane `from`.
     fn record(&self, from: Lane) -> Result<Event> {
-        self.device.record(self.streams[from.0]).during("record")
+        self.since_wait
+            .during("record", self.device.record(self.streams[from.0]))
     }
 
     /// Makes later work of lane `to` wait for `event`.
     fn wait(&self, to: Lane, event: Event) -> Result<()> {
-        self.device.wait(self.streams[to.0], event).during("wait")
+        self.since_wait
+            .during("wait", self.device.wait(self.streams[to.0], event))
     }
 
     fn free(&self, event: Event) -> Result<()> {
-        self.device.free_event(event).during("free_event")
+        self.since_wait
+            .during("free_event", self.device.free_event(event))
     }
 
     /// Makes a walk begin after all earlier work of the streams, where `waits` do not imply it. The
@@ -115,8 +121,7 @@ impl Lanes<'_> {
             waits.first_waits.contains(lane) && begin.iter().all(|other| other == lane)
         };
         let mut explicit = unwaited.into_iter().filter(|lane| !implied(lane));
-        let caught_up = explicit.try_for_each(|lane| self.catch_up_with(lane));
-        caught_up.during("wait")?;
+        explicit.try_for_each(|lane| self.catch_up_with(lane))?;
         if !begin.is_empty() {
             let event = self.record(Lane::COMPUTE)?;
             begin.iter().try_for_each(|&lane| self.wait(lane, event))?;
@@ -127,17 +132,17 @@ impl Lanes<'_> {
     }
 
     /// Makes later work of the compute lane wait for all work of the other lanes in walks.
-    pub(super) fn catch_up(&self) -> PluginResult<()> {
+    pub(super) fn catch_up(&self) -> Result<()> {
         let unwaited = std::mem::take(&mut self.behind.lock().compute);
         unwaited
             .into_iter()
             .try_for_each(|lane| self.catch_up_with(lane))
     }
 
-    fn catch_up_with(&self, Lane(lane): Lane) -> PluginResult<()> {
-        let event = self.device.record(self.streams[lane])?;
-        self.device.wait(self.streams[0], event)?;
-        self.device.free_event(event)
+    fn catch_up_with(&self, lane: Lane) -> Result<()> {
+        let event = self.record(lane)?;
+        self.wait(Lane::COMPUTE, event)?;
+        self.free(event)
     }
 }
 
@@ -183,7 +188,7 @@ pub(super) fn walk(
     }
     let computes = of_lanes.remove(&Lane::COMPUTE).unwrap_or_default();
     if of_lanes.is_empty() {
-        lanes.catch_up().during("wait")?;
+        lanes.catch_up()?;
         lanes.behind.fall(lanes.streams.len());
         return computes.into_iter().try_for_each(|(_, task)| compute(task));
     }

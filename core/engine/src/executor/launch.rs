@@ -6,13 +6,12 @@ use espalier_compile::program::{Extent, OperandPlace, Scalar};
 use espalier_interface::op::InEvaluation;
 use espalier_interface::{BufferRange, Kernel, Launch, PluginError, Stream};
 use espalier_plan::step_plan;
-use espalier_registry::PluginFailure;
 
 use super::Executor;
 use super::prepared_kernels::PreparedStep;
 use super::storage::part;
 use super::window::{Numbers, Window};
-use crate::error::{BackendCall, Error, Result};
+use crate::error::{Error, Result};
 
 impl Executor {
     /// Launches a unit's step for a window of the micro-batch. `regions` hold what is not whole on
@@ -52,7 +51,7 @@ impl Executor {
             if numbers.evaluate && step.in_evaluation == InEvaluation::Copies {
                 let (from, to) = (ranges[0], *ranges.last().expect("such an op has an output"));
                 let copied = self.device.copy(from, to, Stream(0));
-                return copied.during("copy");
+                return self.since_wait.during("copy", copied);
             }
             scalars.clear();
             scalars.extend(step.scalars.iter().map(|scalar| match *scalar {
@@ -120,6 +119,6 @@ impl Executor {
     fn launch_failed(&self, error: PluginError) -> Error {
         let mut callbacks = self.prepared.callbacks.iter();
         let decode = callbacks.find_map(|callback| callback.failure());
-        decode.unwrap_or_else(|| Error::from(PluginFailure::new("backend", "launch", error)))
+        decode.unwrap_or_else(|| self.since_wait.failed("launch", error))
     }
 }

@@ -9,7 +9,7 @@ use super::Executor;
 use super::collectives::TaskCall;
 use super::storage::part;
 use super::window::Numbers;
-use crate::error::{BackendCall, Result, schedule_failure};
+use crate::error::{Result, schedule_failure};
 
 impl Executor {
     /// Does a task that moves bytes.
@@ -44,7 +44,8 @@ impl Executor {
             return Ok(());
         }
         let stream = self.stream(task);
-        self.device.copy(from, to, stream).during("copy")
+        self.since_wait
+            .during("copy", self.device.copy(from, to, stream))
     }
 
     fn fetch(&self, task: &Task) -> Result<()> {

@@ -11,7 +11,7 @@ use super::lanes::walk;
 use super::transfer::numbers;
 use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Pass, StepPosition};
-use crate::error::{BackendCall, Result, schedule_failure};
+use crate::error::{Result, schedule_failure};
 
 impl Executor {
     /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.
@@ -59,7 +59,7 @@ impl Executor {
             // Other ranks wait for this one's calls. The host, before it waits for other ranks, has
             // waited for the compute stream. That includes the calls of a rank without tokens,
             // whose compute stream reads nothing that they bring.
-            self.lanes().catch_up().during("wait")?;
+            self.lanes().catch_up()?;
         }
         Ok(())
     }
@@ -144,9 +144,8 @@ impl Executor {
         pass: Pass,
         position: StepPosition,
     ) -> Result<Numbers> {
-        self.storage
-            .upload_batch(self.device.as_ref(), micro)
-            .during("upload")?;
+        let uploaded = self.storage.upload_batch(self.device.as_ref(), micro);
+        self.since_wait.during("upload", uploaded)?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
             Pass::Train { loss_factor } => loss_factor,

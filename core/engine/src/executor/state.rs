@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use espalier_interface::optimizer::OptimizerSpec;
-use espalier_interface::{BufferRange, DType, PluginError, Result, Stream, WeightLayout};
+use espalier_interface::{BufferRange, DType, PluginError, Stream, WeightLayout};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
@@ -103,20 +103,19 @@ impl Executor {
         param: usize,
         part: StatePart,
         elements: Range<u64>,
-    ) -> Result<Vec<u8>> {
+    ) -> crate::Result<Vec<u8>> {
         let (own, piece) = self.own_piece(param, part.kept());
         if elements.start < own.start || elements.end > own.end {
-            return Err(PluginError::invalid(format!(
+            let given = Err(PluginError::invalid(format!(
                 "elements {elements:?} of param `{}`, of which this rank keeps {own:?}",
                 self.params[param].name
             )));
+            return given.during("download");
         }
         let within = elements.start - own.start..elements.end - own.start;
         let range = storage::part(piece, &within, self.state_dtype(param, part).bytes());
         let mut bytes = vec![0; range.bytes as usize];
-        self.lanes().catch_up()?;
-        let _busy = self.peers.in_device_call("download");
-        self.device.download(range, &mut bytes, Stream(0))?;
+        self.download(range, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -150,9 +149,9 @@ impl Executor {
         }
         let range = storage::part(piece, &(first - own.start..last - own.start), 1);
         let bytes = &bytes[(first - offset) as usize..(last - offset) as usize];
-        self.changes_state().during("wait")?;
+        self.changes_state()?;
         let written = self.device.upload(bytes, range, Stream(0));
-        written.during("upload")
+        self.since_wait.during("upload", written)
     }
 
     /// The location of this rank's elements of a part of a trainable param.

@@ -156,9 +156,10 @@ impl Executor {
     /// # Errors
     /// `UNSUPPORTED` for a param that is packed, cut or not on the device. The error of a call to
     /// the backend.
-    pub fn set_param(&self, param: usize, values: &[f32]) -> Result<()> {
-        let (range, dtype) = self.dense_range(param)?;
+    pub fn set_param(&self, param: usize, values: &[f32]) -> crate::Result<()> {
+        let (range, dtype) = self.dense_range(param).during("upload")?;
         self.changes_state()?;
-        write(self.device.as_ref(), values, dtype, range)
+        let written = write(self.device.as_ref(), values, dtype, range);
+        self.since_wait.during("upload", written)
     }
 }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use espalier_compile::params::Param;
 use espalier_config::{ResolvedConfig, Section};
 use espalier_data::StepBatch;
-use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Beside, Executor, PreparedRun, Storage};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::{Event, Observer};
@@ -250,10 +249,10 @@ impl Live<'_> {
         let new = Executor::new(run, storage, Arc::new(Peers::alone()))?;
         for (index, param) in new.params().iter().enumerate() {
             if !param.trainable && stays[index] {
-                new.adopt_frozen(old, index).during("copy")?;
+                new.adopt_frozen(old, index)?;
             }
         }
-        new.adopt_state(old).during("copy")?;
+        new.adopt_state(old)?;
         self.around.stop.check()?;
         (attempt.progress)(Stage::Trying);
         let blamed = plugin.or(self.components.playing(Role::BACKEND));

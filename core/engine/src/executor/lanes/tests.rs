@@ -30,6 +30,7 @@ impl Ledger {
             device: self,
             streams: &STREAMS,
             behind,
+            since_wait: Box::leak(Box::default()),
         }
     }
 }
