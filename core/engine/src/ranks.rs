@@ -12,6 +12,8 @@ mod watch;
 pub use launch_env::{Launch, launch, launched, ranks_of_process, world_of_run};
 pub use lost::{CallPosition, Lost, LostBy};
 pub use not_met::NotMet;
-pub use peers::{Among, CallKind, Count, Counts, DeviceSpan, OnStream, Peers, Span, join};
+pub use peers::{
+    Among, CallKind, Count, Counts, DeviceSpan, DoneCalls, OnStream, Peers, Span, join,
+};
 pub use rank_failure::{RankFailure, Reach};
 pub use watch::{Acting, Busy, InCall, Watch};

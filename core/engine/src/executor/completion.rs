@@ -8,6 +8,7 @@ use espalier_interface::{BufferRange, Event, Stream};
 
 use super::Executor;
 use crate::error::Result;
+use crate::ranks::DoneCalls;
 
 /// The shortest pause between two queries, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
@@ -24,12 +25,20 @@ impl Executor {
     /// `Error::Plugin`: work on the stream or a call to the backend failed. `Error::Peer`: a rank
     /// is lost that a call on the stream waits for.
     pub(super) fn complete(&self, stream: Stream) -> Result<()> {
+        // Without a walk under way, the compute stream comes after all that it has caught up with.
+        let is_last = stream == Stream(0) && self.behind.compute_has_caught_up();
         let waited = self.wait_for(stream);
         waited.map_err(|error| {
             let lost = self.lost_on_device();
             lost.unwrap_or(error)
         })?;
-        self.peers.device_calls_done();
+        if self.peers.has_device_groups() {
+            self.peers.device_calls_done(if is_last {
+                DoneCalls::All
+            } else {
+                DoneCalls::Of(self.device.native_stream(stream))
+            });
+        }
         if stream == Stream(0) {
             self.behind.host_waited();
             self.since_wait.done();

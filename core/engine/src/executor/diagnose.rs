@@ -3,7 +3,7 @@
 use espalier_compile::program::{OperandPlace, ValueMemory};
 use espalier_data::MicroBatch;
 use espalier_interface::schedule::Act;
-use espalier_interface::{BufferRange, DType, KernelRequest, Operand, WeightLayout};
+use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
@@ -109,6 +109,8 @@ impl Executor {
             _ => self.transfer(task, Some(&numbers)),
         };
         self.walk_micro_batch((Pass::Evaluate, position), &numbers, &mut compute)?;
+        // The host waits for the other ranks next, and they may wait for this one's calls.
+        self.complete(Stream(0))?;
         Ok(found)
     }
 

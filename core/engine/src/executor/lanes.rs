@@ -54,6 +54,12 @@ impl Behind {
         moving.retain(|lane| compute.iter().any(|other| other != lane));
     }
 
+    /// Whether the compute stream has waited for all that the other streams were given: never
+    /// while lanes walk.
+    pub(super) fn compute_has_caught_up(&self) -> bool {
+        self.lock().compute.is_empty()
+    }
+
     /// The compute stream was given work on bytes that any of `lanes` lanes may use.
     pub(super) fn fall(&self, lanes: usize) {
         self.lock().moving.extend((1..lanes).map(Lane));

@@ -21,7 +21,7 @@ use counts::Counter;
 pub use counts::{CallKind, Count, Counts};
 pub use join::join;
 use on_device::DeviceGroups;
-pub use on_device::{DeviceSpan, OnStream};
+pub use on_device::{DeviceSpan, DoneCalls, OnStream};
 use route::{Alone, Route};
 
 /// Which ranks a call is made with.

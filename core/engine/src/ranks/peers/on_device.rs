@@ -37,8 +37,25 @@ pub struct OnStream {
 /// The groups by [`Among`]; none for a rank that is alone in one.
 pub(super) struct DeviceGroups {
     groups: [Option<Box<dyn Group>>; 3],
-    /// Calls that streams were given and that may not be done, as the watch numbers them.
-    open: Mutex<Vec<u64>>,
+    /// Calls that may not be done.
+    open: Mutex<Vec<OpenCall>>,
+}
+
+/// A call that a stream was given.
+struct OpenCall {
+    /// The stream's native handle.
+    stream: usize,
+    /// As the watch numbers it.
+    id: u64,
+}
+
+/// Which calls of a device are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoneCalls {
+    /// Those of all streams.
+    All,
+    /// Those of the stream with this native handle.
+    Of(Option<NonNull<()>>),
 }
 
 /// A call: its kind for the counts, and its members' operands.
@@ -223,7 +240,10 @@ impl Peers {
         let mut calls = end.calls.lock().unwrap_or_else(PoisonError::into_inner);
         *calls += 1;
         let id = watch.enter_open(self.rank, &end.name, *calls, &call.to_string());
-        groups.open().push(id);
+        groups.open().push(OpenCall {
+            stream: on.stream.addr().get(),
+            id,
+        });
         let made = group.call(&CollectiveCall {
             op: operands.op,
             dtype: operands.dtype,
@@ -236,20 +256,104 @@ impl Peers {
         made.map_err(|error| watch.blame(self.rank, &error))
     }
 
-    /// The host has waited for the streams of the device: their calls are done.
-    pub fn device_calls_done(&self) {
+    /// The host has waited for streams of the device, whose calls are done.
+    pub fn device_calls_done(&self, done: DoneCalls) {
         let (Some(groups), Some(watch)) = (&self.on_device, &self.watch) else {
             return;
         };
-        for id in groups.open().drain(..) {
-            watch.leave(self.rank, id);
-        }
+        let is_done = |call: &OpenCall| match done {
+            DoneCalls::All => true,
+            DoneCalls::Of(stream) => {
+                stream.is_some_and(|stream| stream.addr().get() == call.stream)
+            }
+        };
+        groups.open().retain(|call| {
+            let is_done = is_done(call);
+            if is_done {
+                watch.leave(self.rank, call.id);
+            }
+            !is_done
+        });
     }
 }
 
 impl DeviceGroups {
     // A panic while the lock is held leaves the list whole.
-    fn open(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, Vec<OpenCall>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use espalier_interface::Result as PluginResult;
+    use espalier_system::stop::StopFlag;
+    use espalier_system::world::World;
+
+    use super::*;
+    use crate::ranks::Watch;
+
+    /// A group whose calls never end.
+    struct Endless;
+
+    impl Group for Endless {
+        fn call(&self, _: &CollectiveCall) -> PluginResult<()> {
+            Ok(())
+        }
+        fn abort(&self) {}
+    }
+
+    /// Rank 0 of two, whose device is in a group with that of rank 1.
+    fn first_of_two(watch: &Arc<Watch>) -> Peers {
+        let mut peers = Peers::alone();
+        let ends = Arc::get_mut(&mut peers.ends).expect("nobody else has them");
+        ends.iter_mut().for_each(|end| end.ranks = 2);
+        peers.watch = Some(Arc::clone(watch));
+        peers.on_device = Some(Arc::new(DeviceGroups {
+            groups: [Some(Box::new(Endless)), None, None],
+            open: Mutex::default(),
+        }));
+        peers
+    }
+
+    /// Whether rank 1, which is silent, is found lost after rank 0 was given a call on one stream
+    /// and has waited for `done`.
+    fn is_waited_for(done: impl Fn([NonNull<()>; 2]) -> DoneCalls) -> bool {
+        let timeout = Duration::from_millis(400);
+        let watch = Watch::start(World::threads(2), timeout, &StopFlag::new());
+        let peers = first_of_two(&watch);
+        let _acting = [watch.acts(0), watch.acts(1)];
+        let mut memory = [0u8; 2];
+        let streams = [0, 1].map(|index| NonNull::from(&mut memory[index]).cast());
+        let span = DeviceSpan {
+            address: NonNull::dangling(),
+            bytes: 8,
+        };
+        let on = OnStream {
+            send: span,
+            recv: span,
+            stream: streams[0],
+        };
+        let put = peers.all_gather_on(Among::Shards, "unit 0", on);
+        put.expect("it is put on a stream");
+        peers.device_calls_done(done(streams));
+        for _ in 0..100 {
+            watch.beat(0);
+            if watch.first_lost().is_some() {
+                return true;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    #[test]
+    fn a_call_on_another_stream_than_the_one_waited_for_stays_open() {
+        assert!(is_waited_for(|[_, other]| DoneCalls::Of(Some(other))));
+        assert!(is_waited_for(|_| DoneCalls::Of(None)));
+        assert!(!is_waited_for(|[same, _]| DoneCalls::Of(Some(same))));
+        assert!(!is_waited_for(|_| DoneCalls::All));
     }
 }
