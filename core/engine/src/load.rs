@@ -30,7 +30,7 @@ pub use decode_check::DecodeCheck;
 pub use host_region::HostRegion;
 pub use initial_values::Initialise;
 pub use inventory::check_origin;
-pub use loader::Loader;
+pub use loader::{DrawnBy, Loader};
 pub use member::Member;
 pub use member::{agree, together};
 pub use rank_loader::{LoadedRun, RankLoader};

@@ -11,7 +11,7 @@ use espalier_config::{Config, Init};
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, Initialise, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
+    self, DrawnBy, Initialise, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -176,6 +176,7 @@ impl Loading<'_> {
         let (first, _) = &ranks[0];
         let plan = &first.plan;
         let staging = Staging::new(plan);
+        let drawn_by = DrawnBy::on_lent_memory(&plan.ops, &plan.device_info);
         let (quantizers, saved) = (plan.quantizers.clone(), plan.saved.clone());
         let initialised = self.initialised(plan, &|index| wanted(&plan.params[index]));
         let mut executors = Vec::with_capacity(ranks.len());
@@ -200,6 +201,7 @@ impl Loading<'_> {
                 origin: &|param| self.origin(param, tensors.as_ref()),
                 packing: &|index| load::packing(&quantizers, &saved, index),
                 seed: self.config.run.seed,
+                drawn_by,
                 observer: self.observer,
                 stop: self.stop,
                 inspector: self.inspector,
@@ -285,7 +287,8 @@ impl Loading<'_> {
     ) -> Result<LoadReport, Error> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
-        let loader = Loader::new(run.device.as_ref(), self.config.run.seed);
+        let loader = Loader::new(run.device.as_ref(), self.config.run.seed)
+            .drawing_by(DrawnBy::on_device(&plan.ops));
         let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
         let mut loader = loader
             .shown_to(self.inspector)

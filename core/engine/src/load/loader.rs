@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::Param;
 use espalier_interface::abi::call_site;
 use espalier_interface::format::Format;
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
-    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, PluginError, Quantizer,
-    Stream, WeightLayout, op,
+    BufferRange, DType, Device, DeviceInfo, Init, KernelRequest, Launch, Operand, PluginError,
+    Quantizer, Stream, WeightLayout, op,
 };
 use espalier_registry::{Chosen, PluginFailure, answer};
 use espalier_system::files::TensorStore;
@@ -30,19 +31,40 @@ use crate::executor::write;
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
 
-/// The memory that params are loaded into.
+/// Who draws random params. The values are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Destination {
-    /// The device's, which its kernels may write.
+pub enum DrawnBy {
+    /// The device's op `init`.
     Device,
-    /// The host's, lent to the device for copies alone unless it shares host memory.
-    Lent,
+    /// The host, where the device lacks that op, or its kernels cannot write the memory.
+    Host,
+}
+
+impl DrawnBy {
+    /// Who draws into a device's own memory.
+    pub fn on_device(ops: &BackendOps) -> Self {
+        if ops.has("init", 1) {
+            DrawnBy::Device
+        } else {
+            DrawnBy::Host
+        }
+    }
+
+    /// Who draws into memory that the device was lent. It is for copies alone, unless the device's
+    /// memory is the host's.
+    pub fn on_lent_memory(ops: &BackendOps, device: &DeviceInfo) -> Self {
+        if device.shares_host_memory {
+            DrawnBy::on_device(ops)
+        } else {
+            DrawnBy::Host
+        }
+    }
 }
 
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
     device: &'a dyn Device,
-    into: Destination,
+    drawn_by: DrawnBy,
     seed: u64,
     /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
     scratch: Scratch,
@@ -60,7 +82,7 @@ impl<'a> Loader<'a> {
     pub fn new(device: &'a dyn Device, seed: u64) -> Self {
         Loader {
             device,
-            into: Destination::Device,
+            drawn_by: DrawnBy::Device,
             seed,
             scratch: Scratch::default(),
             workspace: Scratch::default(),
@@ -72,12 +94,9 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Loads into memory of the host's that the device was lent.
-    pub fn into_lent_memory(self) -> Self {
-        Loader {
-            into: Destination::Lent,
-            ..self
-        }
+    /// Has random params drawn by `drawn_by`, not by the device.
+    pub fn drawing_by(self, drawn_by: DrawnBy) -> Self {
+        Loader { drawn_by, ..self }
     }
 
     /// Makes the values of params that begin from a weight, when that weight is loaded. A param
@@ -207,7 +226,7 @@ impl<'a> Loader<'a> {
         range: BufferRange,
         dtype: DType,
     ) -> Result<(), Error> {
-        if self.into == Destination::Lent && self.device.host_address(range).is_none() {
+        if self.drawn_by == DrawnBy::Host {
             let drawn = Drawn::new(param.init, self.seed, index as u32);
             return self.drawn(&drawn, param.elements(), (range, dtype));
         }

@@ -14,7 +14,9 @@ use espalier_plan::stage_layout::{StageRegion, StagedRun};
 use espalier_system::stop::StopFlag;
 
 use super::member::{Member, agree, together};
-use super::{HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, SegmentSource, Stage};
+use super::{
+    DrawnBy, HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, SegmentSource, Stage,
+};
 use crate::Error;
 use crate::error::BackendCall;
 use crate::observer::{Event, Observer};
@@ -46,6 +48,8 @@ pub struct RankLoader<'a> {
     pub packing: &'a dyn Fn(usize) -> Option<SegmentSource<'a>>,
     /// The seed of random params.
     pub seed: u64,
+    /// Who draws random params.
+    pub drawn_by: DrawnBy,
     /// Told of the progress of the process's first rank.
     pub observer: &'a dyn Observer,
     /// Ends loading on all ranks.
@@ -72,7 +76,7 @@ impl RankLoader<'_> {
         let lent = Lent::new(self.device, Arc::clone(self.stage));
         let lent = agree(self.member, "lending the machine's memory", lent)?;
         let device = self.device.as_ref();
-        let loader = Loader::new(device, self.seed).into_lent_memory();
+        let loader = Loader::new(device, self.seed).drawing_by(self.drawn_by);
         let loader = loader.shown_to(self.inspector);
         let mut loader = loader.initialised_by(self.initialise);
         let mut loaders = HashMap::new();
