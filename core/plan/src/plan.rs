@@ -98,8 +98,9 @@ pub struct RunPlan {
     pub demand: Demand,
     /// The device's description of itself.
     pub device_info: DeviceInfo,
-    /// Whether collective calls pass through pinned memory: the host makes them, and it does not
-    /// reach the device's memory.
+    /// Whether there are several ranks, and the host makes their collective calls.
+    pub host_calls: bool,
+    /// Whether those pass through pinned memory, since the host does not reach the device's memory.
     pub stages_calls: bool,
     /// Workspace of the device's kernels in bytes; 0 until [`RunPlan::set_workspace`].
     pub workspace_bytes: u64,
@@ -200,6 +201,7 @@ pub fn make(
     );
     let flops = Flops::of(&program);
     let groups = ParamGroups::of(&config.optim, &params, training);
+    let host_calls = demand.world.ranks > 1 && config.run.device_collective.is_none();
     Ok(RunPlan {
         model,
         sites,
@@ -218,9 +220,8 @@ pub fn make(
         training,
         groups,
         demand,
-        stages_calls: demand.world.ranks > 1
-            && !device_info.shares_host_memory
-            && config.run.device_collective.is_none(),
+        host_calls,
+        stages_calls: host_calls && !device_info.shares_host_memory,
         device_info,
         workspace_bytes: 0,
         memory,
