@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use espalier_compile::decompose::Lacking;
 use espalier_config::resolve;
 use espalier_registry::devices::{BackendDevices, devices};
 use espalier_registry::{Registry, SearchPath};
@@ -64,9 +65,20 @@ fn machine(machine: &Machine, out: &mut dyn Write) -> io::Result<()> {
 fn write_devices(found: &BackendDevices, out: &mut dyn Write) -> io::Result<()> {
     let backend = &found.backend;
     write_found(found, out)?;
+    let Lacking {
+        decomposed,
+        unmade,
+        missing,
+    } = &found.lacking;
+    let unmade = unmade.iter().map(|[op, part]| format!("{op} (of {part})"));
+    let of_names = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
     for (what, ops) in [
-        ("runs by decomposition", &found.lacking.decomposed),
-        ("lacks, without a decomposition", &found.lacking.missing),
+        ("runs by decomposition", of_names(decomposed)),
+        (
+            "lacks, with a part of its decomposition",
+            unmade.collect::<Vec<_>>(),
+        ),
+        ("lacks, without a decomposition", of_names(missing)),
     ] {
         if !ops.is_empty() {
             writeln!(out, "    {backend} {what}: {}", ops.join(", "))?;
