@@ -6,7 +6,9 @@ mod swapping;
 
 use espalier_trainer::swap::{Staging, SwapRequest};
 
-use lately::{ORDERS, equals_cpu, equals_cpu_with, named, on_late, try_run, with_sources};
+use lately::{
+    ORDERS, add_library, equals_cpu, equals_cpu_with, named, on_late, try_run, with_sources,
+};
 use swapping::{Job, ask, plugin_folder};
 
 /// Runs whose work lies on the compute stream alone.
@@ -50,6 +52,20 @@ const MOVING: [&[&str]; 6] = [
     ],
 ];
 
+/// Gradients that are sent in another dtype, by casts beside the compute stream.
+const OF_CASTS: [&[&str]; 2] = [
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "sharding.fsdp.reduce_dtype=\"bf16\"",
+    ],
+    &[
+        "plugins=\"nf4,lora,ddp\"",
+        "run.ranks=2",
+        "sharding.ddp.reduce_dtype=\"bf16\"",
+    ],
+];
+
 /// Runs of several ranks: what is cut, whole, in groups, on the host, sent in another dtype.
 const OF_RANKS: [&[&str]; 6] = [
     &["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"],
@@ -79,6 +95,32 @@ const OF_RANKS: [&[&str]; 6] = [
         "sharding.fsdp.prefetch=0",
     ],
 ];
+
+/// More kinds of training: another optimizer, gradients alone cut, replicas in bf16.
+const OF_KINDS: [&[&str]; 3] = [
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "optim.name=\"sgd\"",
+        "optim.momentum=0.9",
+    ],
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "sharding.fsdp.strategy=\"shard_grad_op\"",
+    ],
+    &[
+        "plugins=\"lora,ddp\"",
+        "run.ranks=2",
+        "model.params=\"bf16\"",
+        "model.compute=\"bf16\"",
+    ],
+];
+
+/// Every op that has a decomposition.
+const HIDDEN: &str = "backend.late.hides=\"cross_entropy,cross_entropy_backward,rms_norm,\
+    rms_norm_backward,rms_norm_weight_backward,rope,rope_backward,scale_channels,\
+    scale_channels_weight_backward,swiglu,swiglu_backward\"";
 
 /// Runs of one rank from random weights that begin on the host.
 const RANDOM: [&[&str]; 2] = [
@@ -151,6 +193,83 @@ fn several_ranks_joined_by_a_collective_of_devices_equal_cpu_in_every_order() {
     for keys in OF_RANKS {
         let more = ["run.device_collective=\"late-collective\""];
         equals_cpu_with(keys, "late-collective", &more);
+    }
+}
+
+#[test]
+fn other_kinds_of_training_equal_cpu_in_every_order() {
+    OF_KINDS.iter().copied().for_each(equals_cpu);
+}
+
+/// An adapter that reads the weights it adapts.
+#[test]
+fn dora_equals_cpu_in_every_order() {
+    let job = Job::new(&["plugins=\"nf4,dora,fsdp\"", "run.ranks=2"]);
+    let folder = plugin_folder(&job, "late");
+    add_library(&folder, "dora");
+    let keys = [
+        format!("run.plugin_dirs=[{folder:?}]"),
+        "adapter.dora.rank=4".to_owned(),
+    ];
+    let keys = job.keys.iter().cloned().chain(keys).collect();
+    let job = Job::there(job.folder.clone(), keys);
+    let expected = job.run("cpu", &[]);
+    for order in ORDERS {
+        let found = on_late(&job, &folder, order).run(&named("late", order), &[]);
+        found.same_training(&expected, &format!("{order:?}"));
+    }
+}
+
+#[test]
+fn ops_that_run_by_their_decompositions_give_the_same_bits_in_every_order() {
+    let job = Job::new(&["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"]);
+    let folder = plugin_folder(&job, "late");
+    let found = ORDERS.map(|order| {
+        let mut run = on_late(&job, &folder, order);
+        run.keys.push(HIDDEN.to_owned());
+        run.run(&named("late", order), &[])
+    });
+    for (found_in, order) in found.iter().zip(ORDERS) {
+        found_in.same_training(&found[0], &format!("{order:?}"));
+    }
+    // They are other launches than those of `cpu`, which has the ops.
+    assert!(job.run("cpu", &[]).state != found[0].state);
+}
+
+#[test]
+fn a_run_of_two_ranks_that_is_resumed_equals_cpu_in_every_order() {
+    let job = Job::new(OF_RANKS[0]);
+    let folder = plugin_folder(&job, "late");
+    add_library(&folder, "late-collective");
+    let expected = job.run("cpu", &[]);
+    for collective in [None, Some("run.device_collective=\"late-collective\"")] {
+        for order in ORDERS {
+            let mut run = on_late(&job, &folder, order);
+            run.keys.extend(collective.map(str::to_owned));
+            let by = collective.map_or("host", |_| "devices");
+            let [out, resumed] =
+                ["late", "resumed"].map(|what| named(&format!("{what}-{by}"), order));
+            run.run(&out, &[]);
+            run.unfinished(&out, &resumed);
+            let found = run.resume(&resumed, 4).expect("a checkpoint");
+            found.same_training(&expected, &format!("{by}, {order:?}"));
+        }
+    }
+}
+
+/// The workspace of the compute stream is not theirs.
+#[test]
+fn casts_that_need_workspace_beside_the_compute_stream_equal_cpu_in_every_order() {
+    for keys in OF_CASTS {
+        equals_cpu_with(keys, "late", &["backend.late.cast_workspace=4096"]);
+    }
+}
+
+/// The host draws what the device cannot.
+#[test]
+fn a_device_without_init_begins_with_the_values_of_cpu() {
+    for keys in [RESIDENT[0], RANDOM[0]] {
+        equals_cpu_with(keys, "late", &["backend.late.hides=\"init\""]);
     }
 }
 
