@@ -236,6 +236,37 @@ fn generated_tokens_and_logits_equal_cpu_in_every_order() {
     }
 }
 
+#[test]
+fn generation_by_decomposed_ops_gives_the_same_tokens_and_logits_in_every_order() {
+    let nf4 = adapter("adapter_trained_nf4");
+    let job = Job::new(&["plugins=\"nf4\"", nf4.as_str(), NO_DROPOUT]);
+    let folder = plugin_folder(&job, "late");
+    let row: Vec<i32> = (0..20).map(|at| 5 + 4 * at).collect();
+    let of = |run: &Job, out: &str| {
+        let executor = generating(&run.config(out));
+        (
+            logits(&executor, &row),
+            answered(&executor, Sampling::default()),
+        )
+    };
+    let hidden = "backend.late.hides=\"rms_norm,rope,swiglu\"";
+    let found = ORDERS.map(|order| {
+        let mut run = on_late(&job, &folder, order);
+        run.keys.push(hidden.to_owned());
+        let stop = StopFlag::new();
+        let resolved = run.config(&named("late", order));
+        let session = Session::open_to_generate(&resolved, &stop, |_, _| Ok(GENERATION));
+        let session = session.expect("a session");
+        assert_eq!(
+            session.run.plan.decomposed(),
+            ["rms_norm", "rope", "swiglu"]
+        );
+        of(&run, &named("late", order))
+    });
+    let [expected, others @ ..] = &found;
+    assert!(others.iter().all(|found| found == expected), "{found:?}");
+}
+
 /// No backend generates where weights come to the device unit by unit.
 #[test]
 fn generation_with_offloaded_weights_is_refused_on_late_as_on_cpu() {
