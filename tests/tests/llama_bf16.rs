@@ -19,7 +19,7 @@ use espalier_tests::{Golden, Rig, largest_difference, micro_batch, relative_norm
 use half::bf16;
 
 /// The backends that are tested.
-const BACKENDS: [&str; 1] = ["cpu"];
+const BACKENDS: [&str; 2] = ["cpu", "late"];
 
 /// Most multiples of the peers' distance between bf16 and f32 by which ours may differ from the
 /// peers' bf16.

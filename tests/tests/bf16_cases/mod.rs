@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use espalier_tests::{Golden, Rig, golden_path, largest};
 use half::bf16;
@@ -45,9 +45,11 @@ impl Base {
     pub fn rig(&self, backend: &str, case: &Case, compute: &str) -> Rig {
         let directory = tempfile::tempdir().expect("a directory");
         case.write_model(directory.path());
-        let (backend, compute) = (format!("{backend:?}"), format!("{compute:?}"));
         let targets = format!("{:?}", case.targets);
+        let folder = format!("[{:?}]", libraries(directory.path(), backend));
+        let (backend, compute) = (format!("{backend:?}"), format!("{compute:?}"));
         let keys = [
+            ("run.plugin_dirs", folder.as_str()),
             ("plugins", self.plugins),
             ("run.backend", &backend),
             ("model.compute", &compute),
@@ -66,6 +68,18 @@ impl Base {
         rig.set_some_params(&first, &case.params());
         rig
     }
+}
+
+/// A folder in `directory` with the library of `backend`, unless it is a shipped one.
+fn libraries(directory: &Path, backend: &str) -> PathBuf {
+    let folder = directory.join("plugins");
+    fs::create_dir(&folder).expect("a folder");
+    if backend != "cpu" {
+        let library = espalier_samples::library(backend);
+        let name = library.file_name().expect("a file");
+        fs::copy(&library, folder.join(name)).expect("copied");
+    }
+    folder
 }
 
 /// A model made of `llama/tiny-trained`, and where its adapter is.
