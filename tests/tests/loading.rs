@@ -9,7 +9,9 @@ use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::Param;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_engine::Error;
-use espalier_engine::load::{LoadReport, Loader, Member, Origin, RankLoader, Staging, packing};
+use espalier_engine::load::{
+    DrawnBy, LoadReport, Loader, Member, Origin, RankLoader, Staging, packing,
+};
 use espalier_engine::observer::Unobserved;
 use espalier_interface::schedule::{Part, Place, Placement};
 use espalier_interface::{BufferRange, DType, Device, MemoryKind, Stream};
@@ -144,6 +146,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         origin: &|param| origin(param, &store),
         packing: &|index| packing(&plan.quantizers, &plan.saved, index),
         seed: config.config().run.seed,
+        drawn_by: DrawnBy::Device,
         observer: &Unobserved,
         stop: &StopFlag::new(),
         inspector: None,
