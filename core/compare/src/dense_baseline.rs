@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use espalier_data::{BatchSchedule, MicroBatch};
 use espalier_engine::Error;
-use espalier_engine::executor::{Executor, LogitsWindow, numbers};
+use espalier_engine::executor::{Executor, LogitsWindow};
 use espalier_interface::DType;
+use espalier_numeric::numbers;
 use espalier_system::files::{FileError, write_error};
 
 /// Most bytes of kept logits.

@@ -9,6 +9,7 @@ use espalier_engine::decoder::{WeightWindow, decode};
 use espalier_engine::error::of_param;
 use espalier_engine::load::{EncodedWeight, Inspector, Scratch};
 use espalier_interface::WeightLayout;
+use espalier_numeric::ErrorSums;
 use espalier_plan::plan::RunPlan;
 use espalier_system::threads::HostServices;
 use rayon::prelude::*;
@@ -17,8 +18,6 @@ use super::record::WeightError;
 
 /// Most elements decoded at once by a thread.
 const PART: u64 = 1 << 18;
-/// Parallel sums: a fixed number, so that no bit depends on the vector width.
-const LANES: usize = 8;
 
 /// Decodes each encoded weight in parts, and sums its error.
 pub struct WeightErrors {
@@ -28,14 +27,6 @@ pub struct WeightErrors {
     found: Mutex<Vec<WeightError>>,
     /// Unused memory for parts.
     spare: Mutex<Vec<Scratch>>,
-}
-
-/// Sums over some elements of a weight.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    squared_error: f64,
-    squared_norm: f64,
-    largest_error: f64,
 }
 
 impl WeightErrors {
@@ -66,18 +57,18 @@ impl WeightErrors {
         4 * PART.min(largest) * threads as u64
     }
 
-    fn sums(&self, weight: &EncodedWeight<'_>) -> Result<Sums, Error> {
+    fn sums(&self, weight: &EncodedWeight<'_>) -> Result<ErrorSums, Error> {
         let windows = Windows::of(weight.format.shape);
         let part = |index: u64| self.part(weight, windows.at(index));
         let work = || (0..windows.count()).into_par_iter().map(part);
-        let parts: Vec<Result<Sums, Error>> = self.services.install(|| work().collect());
+        let parts: Vec<Result<ErrorSums, Error>> = self.services.install(|| work().collect());
         // Summed in the order of the parts, not of completion; the first error is chosen in the
         // same order.
-        let add = |sums: Sums, part: Result<Sums, Error>| part.map(|part| sums.and(part));
-        parts.into_iter().try_fold(Sums::default(), add)
+        let add = |sums: ErrorSums, part: Result<ErrorSums, Error>| part.map(|part| sums.and(part));
+        parts.into_iter().try_fold(ErrorSums::default(), add)
     }
 
-    fn part(&self, weight: &EncodedWeight<'_>, window: WeightWindow) -> Result<Sums, Error> {
+    fn part(&self, weight: &EncodedWeight<'_>, window: WeightWindow) -> Result<ErrorSums, Error> {
         let shape = weight.format.shape;
         let WeightWindow { rows, cols } = &window;
         let first = (rows.start * shape[1] + cols.start) as usize;
@@ -90,7 +81,7 @@ impl WeightErrors {
             let error = of_param(&weight.param.name, error);
             weight.quantizer.failed("decode", error)
         })?;
-        let sums = Sums::of(&weight.dense[first..first + count], decoded);
+        let sums = ErrorSums::of(&weight.dense[first..first + count], decoded);
         spare().push(scratch);
         Ok(sums)
     }
@@ -115,31 +106,6 @@ impl Inspector for WeightErrors {
         let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(found);
         Ok(())
-    }
-}
-
-impl Sums {
-    /// The sums of `dense` and its decoded values, in a fixed order.
-    fn of(dense: &[f32], decoded: &[f32]) -> Self {
-        let mut lanes = [Sums::default(); LANES];
-        let chunks = dense.chunks(LANES).zip(decoded.chunks(LANES));
-        for (dense, decoded) in chunks {
-            for ((sums, &dense), &decoded) in lanes.iter_mut().zip(dense).zip(decoded) {
-                let error = f64::from(decoded) - f64::from(dense);
-                sums.squared_error += error * error;
-                sums.squared_norm += f64::from(dense) * f64::from(dense);
-                sums.largest_error = sums.largest_error.max(error.abs());
-            }
-        }
-        lanes.into_iter().fold(Sums::default(), Sums::and)
-    }
-
-    fn and(self, other: Sums) -> Self {
-        Sums {
-            squared_error: self.squared_error + other.squared_error,
-            squared_norm: self.squared_norm + other.squared_norm,
-            largest_error: self.largest_error.max(other.largest_error),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use espalier_interface::abi::call_site;
 use espalier_interface::{Decoder, ErrorCode, PluginError, Quantizer, Result};
+use espalier_numeric::first_not_finite;
 use espalier_registry::Chosen;
 
 use crate::Error;
@@ -85,12 +86,9 @@ pub fn decode(
     let WeightWindow { rows, cols } = window;
     out.fill(f32::NAN);
     quantizer.decode(segments, shape, rows.clone(), cols.clone(), out)?;
-    // Counting has no early exit, so it vectorises. The search runs only where there is something
-    // to find.
-    if out.iter().filter(|x| !x.is_finite()).count() == 0 {
+    let Some(at) = first_not_finite(out) else {
         return Ok(());
-    }
-    let at = out.iter().position(|x| !x.is_finite()).unwrap_or(0);
+    };
     let width = cols.end - cols.start;
     let (row, col) = (
         rows.start + at as u64 / width,

@@ -18,8 +18,9 @@ use espalier_interface::{
     BufferRange, Decoder, Device, Kernel, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
     PluginError, Prepared, Result, Stream, WeightLayout,
 };
+use espalier_numeric::numbers;
 
-use crate::executor::{Allocation, numbers};
+use crate::executor::Allocation;
 use crate::kernel_cache::KernelCache;
 
 /// A device and the kernels of graphs on it, which are released on drop.

@@ -50,7 +50,7 @@ pub use prepared_kernels::PreparedKernels;
 pub use prepared_run::PreparedRun;
 pub use state::StatePart;
 pub use storage::{Beside, Storage};
-pub use transfer::{numbers, write};
+pub use transfer::write;
 pub use update::Update;
 
 use lanes::{Behind, Lanes, TaskWaits};

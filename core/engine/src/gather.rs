@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use espalier_interface::schedule::Place;
 use espalier_interface::{DType, WeightLayout};
+use espalier_numeric::numbers;
 
 use crate::Error;
-use crate::executor::{Executor, StatePart, numbers};
+use crate::executor::{Executor, StatePart};
 use crate::team::Team;
 
 /// Bytes that are gathered at once.

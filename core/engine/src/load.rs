@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use espalier_compile::params::Param;
 use espalier_interface::Quantizer;
 use espalier_interface::format::Format;
+use espalier_numeric::first_not_finite;
 use espalier_plan::packing::SavedParam;
 use espalier_registry::Chosen;
 use espalier_system::files::{TensorStore, WeightsError};
@@ -135,7 +136,7 @@ pub fn stored_name(
 /// Reads all of tensor `name`, which must be finite.
 pub fn read_weight(store: &TensorStore, name: &str, out: &mut [f32]) -> Result<(), Error> {
     store.read_tensor_f32(name, out)?;
-    match out.iter().position(|x| !x.is_finite()) {
+    match first_not_finite(out) {
         Some(at) => Err(not_finite(name, store, at as u64)),
         None => Ok(()),
     }

@@ -22,7 +22,8 @@ const CONFORMANCE: &str = "espalier-conformance";
 const SAMPLES: &str = "espalier-samples";
 
 /// The crates of the core, lowest first. Each may depend on those before it.
-const FLOORS: [&str; 10] = [
+const FLOORS: [&str; 11] = [
+    "espalier-numeric",
     "espalier-system",
     "espalier-compile",
     "espalier-data",

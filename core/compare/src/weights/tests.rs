@@ -35,17 +35,6 @@ fn windows_cover_every_element_once_and_none_is_too_large() {
     }
 }
 
-#[test]
-fn sums_are_those_of_the_elements() {
-    let dense: Vec<f32> = (0..19).map(|i| i as f32 - 9.0).collect();
-    let decoded: Vec<f32> = dense.iter().map(|x| x + 0.5 * (x.abs() - 1.0)).collect();
-    let sums = Sums::of(&dense, &decoded);
-    assert_eq!(sums.squared_norm, 2.0 * 285.0);
-    // 0.25 (|x| - 1)^2, twice for 1 to 9 and once for 0.
-    assert_eq!(sums.squared_error, 0.25 * (2.0 * 204.0 + 1.0));
-    assert_eq!(sums.largest_error, 4.0);
-}
-
 /// Rounds to bf16, and decodes nothing of row `fails_at`.
 struct Rounding {
     fails_at: u64,

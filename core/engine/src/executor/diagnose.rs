@@ -4,11 +4,12 @@ use espalier_compile::program::{OperandPlace, ValueMemory};
 use espalier_data::MicroBatch;
 use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
+use espalier_numeric::numbers;
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
 use super::window::{Numbers, Window};
-use super::{Executor, Pass, StepPosition, numbers};
+use super::{Executor, Pass, StepPosition};
 use crate::Error;
 use crate::error::{BackendCall, Result};
 

@@ -140,7 +140,7 @@ impl Executor {
         };
         let hits = within(correct).chunks_exact(4);
         Ok(TokenLosses {
-            losses: super::numbers(within(loss), self.dtypes.reduce),
+            losses: espalier_numeric::numbers(within(loss), self.dtypes.reduce),
             correct: hits.map(|hit| hit.iter().any(|&byte| byte != 0)).collect(),
         })
     }

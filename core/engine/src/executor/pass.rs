@@ -4,11 +4,11 @@ use espalier_data::MicroBatch;
 use espalier_interface::PluginError;
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, When};
+use espalier_numeric::numbers;
 use espalier_plan::step_plan::{RegionKind, Task};
 
 use super::evaluate::LogitsWindow;
 use super::lanes::walk;
-use super::transfer::numbers;
 use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{Result, schedule_failure};

@@ -1,6 +1,7 @@
 //! Params, gradients and values: device memory <-> numbers on the host.
 
 use espalier_interface::{BufferRange, DType, Device, PluginError, Result, Stream, WeightLayout};
+use espalier_numeric::{numbers, write_numbers};
 use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
@@ -10,54 +11,13 @@ use crate::error::BackendCall;
 /// Bytes moved at once, so that no whole weight is held twice.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Little-endian elements of `dtype` as f64.
-pub fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
-    let each = dtype.bytes() as usize;
-    let elements = bytes.chunks_exact(each);
-    match dtype {
-        DType::F64 => elements
-            .map(|x| f64::from_le_bytes(x.try_into().expect("8 bytes")))
-            .collect(),
-        DType::F32 => elements
-            .map(|x| f64::from(f32::from_le_bytes(x.try_into().expect("4 bytes"))))
-            .collect(),
-        DType::BF16 => elements
-            .map(|x| half::bf16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
-            .collect(),
-        _ => elements
-            .map(|x| half::f16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
-            .collect(),
-    }
-}
-
-/// f32 numbers as little-endian elements of `dtype`.
-pub fn encode(values: &[f32], dtype: DType, out: &mut Vec<u8>) {
-    out.clear();
-    match dtype {
-        DType::F64 => out.extend(values.iter().flat_map(|&x| f64::from(x).to_le_bytes())),
-        DType::F32 => out.extend(values.iter().flat_map(|x| x.to_le_bytes())),
-        DType::BF16 => {
-            out.extend(
-                values
-                    .iter()
-                    .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()),
-            );
-        }
-        _ => out.extend(
-            values
-                .iter()
-                .flat_map(|&x| half::f16::from_f32(x).to_le_bytes()),
-        ),
-    }
-}
-
 /// Writes f32 numbers to a range of elements of `dtype`, a part at a time.
 pub fn write(device: &dyn Device, values: &[f32], dtype: DType, range: BufferRange) -> Result<()> {
     let each = dtype.bytes();
     let step = CHUNK_BYTES / each as usize;
     let mut bytes = Vec::with_capacity(CHUNK_BYTES.min(values.len() * each as usize));
     for (index, part) in values.chunks(step).enumerate() {
-        encode(part, dtype, &mut bytes);
+        write_numbers(part, dtype, &mut bytes);
         let offset = range.offset + (index * step) as u64 * each;
         device.upload(
             &bytes,

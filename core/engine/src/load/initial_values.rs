@@ -9,6 +9,7 @@ use espalier_interface::{
     Adapter, BufferRange, Device, ErrorCode, InitialValues, InitialiseCall, PluginError, Quantizer,
     Stream, WeightLayout,
 };
+use espalier_numeric::{first_not_finite, numbers};
 use espalier_plan::initialised_sites::InitialisedSite;
 use espalier_registry::{Chosen, answer};
 
@@ -16,7 +17,6 @@ use super::Scratch;
 use crate::Error;
 use crate::encoded::decode_all;
 use crate::error::{BackendCall, of_param};
-use crate::executor::numbers;
 
 /// Elements of a dense weight that are read at once.
 const CHUNK_ELEMENTS: u64 = 1 << 18;
@@ -84,7 +84,7 @@ impl<'a> Initialise<'a> {
         let made = self.adapter.plugin.initialise(call);
         made.map_err(|error| failed(&one.site.name, error))?;
         for (param, values) in params().zip(&values) {
-            if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+            if let Some(at) = first_not_finite(values) {
                 let message = format!("element {at} is {}, expected a finite number", values[at]);
                 let error = PluginError::new(ErrorCode::PROTOCOL, message);
                 return Err(failed(&param.name, error).into());

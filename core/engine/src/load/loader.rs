@@ -14,6 +14,7 @@ use espalier_interface::{
     BufferRange, DType, Device, DeviceInfo, Init, KernelRequest, Launch, Operand, PluginError,
     Quantizer, Stream, WeightLayout, op,
 };
+use espalier_numeric::first_not_finite;
 use espalier_registry::{Chosen, PluginFailure, answer};
 use espalier_system::files::TensorStore;
 
@@ -198,7 +199,7 @@ impl<'a> Loader<'a> {
             let count = values.len().min((param.elements() - first) as usize);
             let part = &mut values[..count];
             store.read_elements_f32(&name, first, part)?;
-            if let Some(at) = part.iter().position(|x| !x.is_finite()) {
+            if let Some(at) = first_not_finite(part) {
                 return Err(not_finite(&name, store, first + at as u64));
             }
             let offset = range.offset + first * dtype.bytes();

@@ -5,6 +5,7 @@ use espalier_interface::format::Format;
 use espalier_interface::saved_form::{
     SavedConstant, SavedContent, SavedForm, SavedObject, SavedTensor,
 };
+use espalier_numeric::numbers;
 use espalier_plan::packing::SavedParam;
 use espalier_registry::select::{read_constant, read_object};
 use espalier_system::files::{
@@ -15,7 +16,6 @@ use serde_json::Value as Json;
 
 use super::not_finite;
 use crate::Error;
-use crate::executor::numbers;
 
 /// Longest text of a number that stands for an f32, in bytes: sign, 17 digits, point and exponent.
 const NUMBER_BYTES: usize = 24;

@@ -6,13 +6,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use espalier_interface::DType;
+use espalier_numeric::widen;
 use safetensors::Dtype;
 
 use super::FileError;
 use super::file_kind::FileKind;
 use super::regular_file::open_regular;
 use super::safetensors_header::read_header;
+use super::safetensors_writer::interface_dtype;
 use super::shard_index::{Shard, read_index};
 
 /// Bytes of a file held in memory at once while a tensor is converted.
@@ -190,13 +192,14 @@ impl TensorStore {
         if end > entry.elements() {
             return Err(self.wrong_elements(entry, end));
         }
-        let (width, decode) = decoder(entry.dtype).ok_or_else(|| self.not_float(entry))?;
+        let dtype = float(entry.dtype).ok_or_else(|| self.not_float(entry))?;
+        let width = dtype.bytes() as usize;
         let mut chunk = vec![0; CHUNK_BYTES.min(out.len() * width)];
         let mut offset = entry.bytes.start + first * width as u64;
         for part in out.chunks_mut(CHUNK_BYTES / width) {
             let bytes = &mut chunk[..part.len() * width];
             self.read_at(entry, offset, bytes)?;
-            decode(bytes, part);
+            widen(bytes, dtype, part);
             offset += bytes.len() as u64;
         }
         Ok(())
@@ -209,7 +212,7 @@ impl TensorStore {
     /// [`FileError::NotFloat`], and as [`TensorStore::entry`].
     pub fn check_float(&self, name: &str) -> Result<(), FileError> {
         let entry = self.entry(name)?;
-        match decoder(entry.dtype) {
+        match float(entry.dtype) {
             Some(_) => Ok(()),
             None => Err(self.not_float(entry)),
         }
@@ -321,80 +324,7 @@ impl TensorStore {
     }
 }
 
-type Decode = fn(&[u8], &mut [f32]);
-
-/// Bytes of one element and their conversion to f32; `None` for dtypes that are no plain float.
-fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
-    match dtype {
-        Dtype::F32 => Some((4, |bytes, out| convert(bytes, out, f32::from_le_bytes))),
-        Dtype::F64 => Some((8, |bytes, out| {
-            convert(bytes, out, |b| f64::from_le_bytes(b) as f32)
-        })),
-        Dtype::BF16 => Some((2, |bytes, out| {
-            convert(bytes, out, |b| {
-                f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)
-            });
-        })),
-        Dtype::F16 => Some((2, decode_f16)),
-        _ => None,
-    }
-}
-
-fn convert<const WIDTH: usize>(bytes: &[u8], out: &mut [f32], element: fn([u8; WIDTH]) -> f32) {
-    for (value, bytes) in out.iter_mut().zip(bytes.chunks_exact(WIDTH)) {
-        *value = element(bytes.try_into().expect("chunks have WIDTH bytes"));
-    }
-}
-
-/// f16 through the `half` crate's slice conversion, which uses processor instructions where
-/// available.
-fn decode_f16(bytes: &[u8], out: &mut [f32]) {
-    let mut bits = [0_u16; 4096];
-    for (out, bytes) in out.chunks_mut(bits.len()).zip(bytes.chunks(2 * bits.len())) {
-        for (bits, pair) in bits.iter_mut().zip(bytes.chunks_exact(2)) {
-            *bits = u16::from_le_bytes([pair[0], pair[1]]);
-        }
-        bits[..out.len()]
-            .reinterpret_cast::<half::f16>()
-            .convert_to_f32_slice(out);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decoded(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
-        let (width, decode) = decoder(dtype).unwrap();
-        let mut out = vec![0.0; bytes.len() / width];
-        decode(bytes, &mut out);
-        out
-    }
-
-    #[test]
-    fn all_float_dtypes_decode() {
-        let values = [0.0_f32, -1.5, 65504.0, 6.1e-5, f32::INFINITY, -0.0];
-        let f32s: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        assert_eq!(decoded(Dtype::F32, &f32s), values);
-        let f64s: Vec<u8> = values
-            .iter()
-            .flat_map(|v| f64::from(*v).to_le_bytes())
-            .collect();
-        assert_eq!(decoded(Dtype::F64, &f64s), values);
-        // Every bit pattern of the 16-bit formats, against the crate's element-wise conversion.
-        let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-        let bf16 = (0..=u16::MAX)
-            .map(|b| f32::from_bits(u32::from(b) << 16))
-            .collect();
-        assert_eq!(bits(decoded(Dtype::BF16, &all)), bits(bf16));
-        for (found, pattern) in decoded(Dtype::F16, &all).into_iter().zip(0..=u16::MAX) {
-            let expected = half::f16::from_bits(pattern).to_f32();
-            assert!(
-                found == expected || (found.is_nan() && expected.is_nan()),
-                "{pattern:#x}"
-            );
-        }
-        assert!(decoder(Dtype::U8).is_none());
-    }
+/// The dtype of plain floats; `None` for others.
+fn float(dtype: Dtype) -> Option<DType> {
+    interface_dtype(dtype).filter(|dtype| dtype.is_float())
 }

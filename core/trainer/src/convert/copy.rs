@@ -1,8 +1,8 @@
 //! A stored tensor -> the same tensor in another file, unchanged or rounded to another dtype.
 
-use espalier_engine::executor::numbers;
 use espalier_engine::load::not_finite;
 use espalier_interface::DType;
+use espalier_numeric::numbers;
 use espalier_system::files::{
     TensorEntry, TensorSink, TensorSpec, TensorStore, WeightsError, interface_dtype,
 };

@@ -3,6 +3,7 @@
 //! Temperature, then top-k, then top-p: the order of transformers' logits warpers.
 
 use espalier_interface::random::{self, Purpose};
+use espalier_numeric::likeliest;
 use espalier_system::failure::UsageError;
 
 use crate::Error;
@@ -131,17 +132,6 @@ impl Sampling {
         let bits = (u64::from(words[0]) << 32 | u64::from(words[1])) >> 11;
         bits as f64 / (1u64 << 53) as f64
     }
-}
-
-/// The first of the largest logits.
-fn likeliest(logits: &[f64]) -> Option<usize> {
-    let mut best = 0;
-    for (id, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = id;
-        }
-    }
-    (!logits.is_empty()).then_some(best)
 }
 
 #[cfg(test)]

@@ -1,0 +1,16 @@
+//! Loops over all numbers of a weight or of a token's logits that the host runs itself.
+//!
+//! They have a crate of their own because it is compiled for speed (`Cargo.toml` of the workspace),
+//! which the crates that call them need not be.
+
+mod convert;
+mod divergence;
+mod finite;
+mod likeliest;
+mod weight_error;
+
+pub use convert::{numbers, widen, write_numbers};
+pub use divergence::TokenDivergence;
+pub use finite::first_not_finite;
+pub use likeliest::likeliest;
+pub use weight_error::ErrorSums;
