@@ -3,13 +3,15 @@
 //!
 //! Contestants alternate, and the clock is the thread's CPU time, so that a busy machine changes
 //! the ratios little: `cargo bench -p espalier-kernels`. With the word `step`, the products of a
-//! training step alone, on each instruction set, on one thread and on all.
+//! training step alone, on each instruction set, on one thread and on all; with the word `row`,
+//! those of one row and of a few.
 #![allow(clippy::print_stdout)] // A benchmark prints its figures.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
 mod clock;
 mod formats;
 mod numbers;
+mod row;
 mod step;
 
 use std::hint::black_box;
@@ -296,6 +298,9 @@ where
 fn main() {
     if std::env::args().any(|word| word == "step") {
         return step::run();
+    }
+    if std::env::args().any(|word| word == "row") {
+        return row::run();
     }
     let peak = peak();
     println!(

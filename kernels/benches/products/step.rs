@@ -29,7 +29,7 @@ const WEIGHTS: [[usize; 2]; 7] = [
 const TURNS: usize = 9;
 
 /// Threads that are started for each call.
-struct Threads(usize);
+pub struct Threads(pub usize);
 
 impl Services for Threads {
     fn threads(&self) -> usize {
