@@ -12,7 +12,7 @@ pub use callback::CallbackDecoder;
 pub use format::{FormatDecoder, PackedWeight};
 
 use crate::element::convert_real;
-use crate::matmul::{Rows, Scalar};
+use crate::matmul::{Nibbles, Rows, Scalar};
 
 /// A packed weight that decodes any window, on many threads at once.
 pub trait TileDecoder: Sync {
@@ -23,6 +23,11 @@ pub trait TileDecoder: Sync {
     ///
     /// A value must not depend on the requested window.
     fn decode(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]);
+
+    /// The codes of the weight, where it is in one of the formats of [`Nibbles`].
+    fn nibbles(&self) -> Option<Nibbles<'_>> {
+        None
+    }
 }
 
 /// A packed weight as a matrix of f32 values, or of the same values in f64.
@@ -59,5 +64,9 @@ impl<S: Scalar> Rows<S> for Packed<'_> {
             }
         }
         (scratch, width)
+    }
+
+    fn nibbles(&self) -> Option<Nibbles<'_>> {
+        self.0.nibbles()
     }
 }

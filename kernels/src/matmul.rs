@@ -18,6 +18,7 @@ mod bf16_model;
 mod block;
 mod blocking;
 mod detect;
+mod few_rows;
 mod isa;
 mod micro;
 mod pack;
@@ -37,6 +38,7 @@ use espalier_interface::Services;
 
 pub use block::DEPTH;
 pub(crate) use block::{multiply_into, space};
+pub use few_rows::{BlockScales, Nibbles};
 pub use isa::Isa;
 pub use micro::Update;
 use product::Product;
@@ -70,7 +72,10 @@ where
     E::Acc: Scalar,
 {
     // Products of other dtypes are by plain vectors, with more steps.
-    let of = |isa| product::workspace_bytes::<E>(isa, threads, most);
+    let of = |isa| {
+        let many = product::workspace_bytes::<E>(isa, threads, most);
+        many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
+    };
     of(isa).max(of(isa.vectors()))
 }
 
@@ -129,11 +134,25 @@ pub(crate) fn matmul_of<E: Element>(
         bias.is_none_or(|bias| bias.size() == (1, cols)),
         "the bias is not as long as a row"
     );
+    let out = Parts::new(values);
+    let few = few_rows::Product {
+        isa,
+        left,
+        right,
+        out: &out,
+        stride,
+        update,
+        bias,
+    };
+    if few.is_of_few_rows() {
+        // SAFETY: the output was checked and is borrowed here alone; `isa` was checked.
+        return unsafe { few.compute(services, workspace) };
+    }
     let product = Product {
         isa,
         left,
         right,
-        out: Parts::new(values),
+        out,
         stride,
         update,
         bias,

@@ -54,7 +54,7 @@ impl PackedWeight<'_> {
     }
 
     /// The numbers of the blocks from `first` on, at most [`RUN`].
-    fn values(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
+    pub(super) fn values(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
         match values {
             BlockValues::Stored { segment } => self.stored(*segment, first, out),
             BlockValues::Nested {
@@ -65,10 +65,16 @@ impl PackedWeight<'_> {
                 offset,
             } => {
                 let codes = &self.segment(*codes)[first..first + out.len()];
-                let offset = self.number(*offset, 0);
-                for (i, (out, &code)) in out.iter_mut().zip(codes).enumerate() {
-                    let scale = self.number(*scales, (first + i) / *size as usize);
-                    *out = table[usize::from(code)] * scale + offset;
+                let (offset, size) = (self.number(*offset, 0), *size as usize);
+                let mut done = 0;
+                while done < out.len() {
+                    let group = (first + done) / size;
+                    let end = ((group + 1) * size - first).min(out.len());
+                    let scale = self.number(*scales, group);
+                    for (out, &code) in out[done..end].iter_mut().zip(&codes[done..end]) {
+                        *out = table[usize::from(code)] * scale + offset;
+                    }
+                    done = end;
                 }
             }
             BlockValues::Affine {

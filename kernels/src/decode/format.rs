@@ -9,7 +9,7 @@ use espalier_interface::{DType, PluginError, Result};
 
 use super::TileDecoder;
 use super::codes::{look_up_16, look_up_packed, unpack};
-use crate::matmul::Isa;
+use crate::matmul::{BlockScales, Isa, Nibbles};
 use crate::simd::vectorized;
 
 /// Elements decoded at a time.
@@ -112,6 +112,39 @@ impl TileDecoder for PackedWeight<'_> {
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
             for (col, out) in (cols.start..).step_by(RUN).zip(out.chunks_mut(RUN)) {
                 self.run(row, col, out);
+            }
+        }
+    }
+
+    fn nibbles(&self) -> Option<Nibbles<'_>> {
+        let Decoding::Codebook { codes, blocks, .. } = &self.decoder.format.decoding else {
+            return None;
+        };
+        let Table::Small(table) = &self.decoder.table else {
+            return None;
+        };
+        let low_first = match codes.order {
+            BitOrder::HighFirst => false,
+            BitOrder::LowFirst => true,
+            BitOrder::Split { .. } => return None,
+        };
+        let (block, width) = (self.piece(*blocks)?, self.size().1);
+        let whole = block.is_multiple_of(16) && width > 0 && width.is_multiple_of(block);
+        (codes.bits == 4 && whole).then(|| Nibbles {
+            bytes: self.segments[codes.segment],
+            low_first,
+            table,
+            block,
+            scales: self,
+        })
+    }
+}
+
+impl BlockScales for PackedWeight<'_> {
+    fn scales(&self, first: usize, out: &mut [f32]) {
+        if let Decoding::Codebook { scale, .. } = &self.decoder.format.decoding {
+            for (idx, out) in out.chunks_mut(RUN).enumerate() {
+                self.values(scale, first + idx * RUN, out);
             }
         }
     }

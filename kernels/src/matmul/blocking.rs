@@ -27,7 +27,7 @@ pub(super) const TASK_ROWS: usize = 56;
 /// Rows of a band.
 const BAND_ROWS: usize = 9 * TASK_ROWS;
 /// Multiplications under which waking threads costs more than it saves.
-const LEAST_WORK: usize = 1 << 18;
+pub(super) const LEAST_WORK: usize = 1 << 18;
 
 /// How many of a product's numbers are in memory at once, and in what order they are computed.
 #[derive(Clone, Copy, Debug)]

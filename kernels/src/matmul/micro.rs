@@ -115,7 +115,7 @@ vector_kernel!(avx512_pairs, "avx512f,avx512bf16", f32, 16,
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn dot_pairs(
+pub(super) fn dot_pairs(
     a: std::arch::x86_64::__m512,
     b: std::arch::x86_64::__m512,
     sum: std::arch::x86_64::__m512,

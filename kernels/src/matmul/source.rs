@@ -5,6 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::Scalar;
+use super::few_rows::Nibbles;
 use crate::element::{Element, convert_real};
 use crate::simd::vectorized;
 
@@ -27,6 +28,11 @@ pub trait Rows<S: Scalar>: Sync {
 
     /// As [`Rows::window`], where the matrix itself holds bf16: its values and their stride.
     fn bf16_window(&self, _rows: Range<usize>, _cols: Range<usize>) -> Option<(&[bf16], usize)> {
+        None
+    }
+
+    /// The codes of the matrix, where it is packed in one of the formats of [`Nibbles`].
+    fn nibbles(&self) -> Option<Nibbles<'_>> {
         None
     }
 }

@@ -169,7 +169,7 @@ avx2!(avx2_bf16, bf16, |from| {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
-fn turn_8(rows: &[std::arch::x86_64::__m256; 8]) -> [std::arch::x86_64::__m256; 8] {
+pub(super) fn turn_8(rows: &[std::arch::x86_64::__m256; 8]) -> [std::arch::x86_64::__m256; 8] {
     use std::arch::x86_64::*;
     // `quads[g][c]` holds columns c and c + 4 of rows 4g .. 4g + 3.
     let mut quads = [[_mm256_setzero_ps(); 4]; 2];

@@ -1,0 +1,402 @@
+//! A few rows times a weight that is summed along its rows -> the product, at the speed of memory.
+//!
+//! Each element of the weight is used a few times only: packing it for all columns would cost more
+//! than the product. Here lanes of a vector are columns of the output. A few KiB of the weight are
+//! transposed (or decoded) in registers, multiplied at once and forgotten. Elements have the bits
+//! of a product of many rows: the chain of steps and the order of partial sums are the same.
+#![allow(unsafe_code)] // Disjoint columns of one output on several threads, and raw rows.
+
+mod nibbles;
+mod plain;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
+
+use std::ops::Range;
+
+use espalier_interface::Services;
+use half::bf16;
+
+pub use nibbles::{BlockScales, Nibbles};
+
+use super::bf16_model::round;
+use super::block::DEPTH;
+use super::blocking::LEAST_WORK;
+use super::panel::STRIP;
+use super::rounding::store_row;
+use super::scalar::sealed::Packed as _;
+use super::source::{Operand, Rows, Summed, same};
+use super::{Isa, Scalar, Update, each_task, slot_bytes};
+use crate::element::Element;
+use crate::simd::vectorized;
+use crate::split::Parts;
+
+/// Most rows of a product that is computed here.
+pub const MOST_ROWS: usize = 14;
+/// Columns of the output that are computed at a time.
+const WIDE: usize = 32;
+/// Most lanes of a kernel.
+const LANES: usize = 16;
+/// Columns of a task: a multiple of `WIDE`.
+const TASK: Range<usize> = 64..1024;
+
+/// What a kernel multiplies by a weight: some steps of the left operand's rows.
+#[derive(Clone, Copy)]
+struct Part<S> {
+    /// The first row's first step (a pair of bf16, or an element), and steps from one row to the
+    /// next.
+    left: (*const S, usize),
+    /// Rows.
+    rows: usize,
+    /// Elements of the depth.
+    depth: usize,
+    /// Where the sums go: a row of lanes for each row, and elements from one to the next.
+    sums: (*mut S, usize),
+    /// Whether they are added to earlier parts' sums.
+    update: Update,
+}
+
+/// A product whose shapes were checked.
+pub(super) struct Product<'a, E: Element>
+where
+    E::Acc: Scalar,
+{
+    pub isa: Isa,
+    pub left: Operand<'a, E::Acc>,
+    pub right: Operand<'a, E::Acc>,
+    pub out: &'a Parts<'a, E>,
+    pub stride: usize,
+    pub update: Update,
+    pub bias: Option<&'a dyn Rows<E::Acc>>,
+}
+
+/// Elements that scales of a depth may take: blocks have at least as many elements as lanes.
+fn room_for_scales(depth: usize) -> usize {
+    depth
+}
+
+/// Elements that one task needs.
+fn share(isa: Isa, depth: usize) -> usize {
+    let steps = depth.div_ceil(isa.depth_of_step());
+    (MOST_ROWS + 1) * WIDE + STRIP + room_for_scales(depth) + MOST_ROWS * steps
+}
+
+/// Bytes of workspace for products of few rows, of this depth or less, on `threads` threads.
+pub(super) fn workspace_bytes<E: Element>(isa: Isa, threads: usize, depth: usize) -> usize {
+    slot_bytes::<E::Acc>(0, share(isa, depth), threads)
+}
+
+/// The parts of a task's memory.
+struct Memory<'m, S> {
+    /// `[MOST_ROWS, WIDE]`.
+    sums: &'m mut [S],
+    /// A row's worth of bias.
+    added: &'m mut [S],
+    /// A window of the weight.
+    scratch: &'m mut [S],
+    /// Scales of some columns of the weight.
+    scales: &'m mut [S],
+    /// The left operand, row after row, each in whole steps.
+    left: &'m mut [S],
+}
+
+impl<'m, S: Scalar> Memory<'m, S> {
+    fn of(memory: &'m mut [S], scales: usize) -> Self {
+        let (sums, rest) = memory.split_at_mut(MOST_ROWS * WIDE);
+        let (added, rest) = rest.split_at_mut(WIDE);
+        let (scratch, rest) = rest.split_at_mut(STRIP);
+        let (scales, left) = rest.split_at_mut(scales);
+        Memory {
+            sums,
+            added,
+            scratch,
+            scales,
+            left,
+        }
+    }
+}
+
+impl<E: Element> Product<'_, E>
+where
+    E::Acc: Scalar,
+{
+    /// True where the product is computed here: few rows, which a task's memory has room for, and a
+    /// weight that is summed along its rows.
+    pub fn is_of_few_rows(&self) -> bool {
+        let (rows, depth) = self.left.size();
+        let along = (self.left.summed, self.right.summed) == (Summed::Cols, Summed::Cols);
+        along
+            && (1..=MOST_ROWS).contains(&rows)
+            && depth > 0
+            && self.scales() <= room_for_scales(depth)
+    }
+
+    /// Steps of the whole depth.
+    fn steps(&self) -> usize {
+        self.left.size().1.div_ceil(self.isa.depth_of_step())
+    }
+
+    /// The weight's codes, where a kernel decodes them.
+    fn nibbles(&self) -> Option<Nibbles<'_>> {
+        let codes = self.right.source.nibbles()?;
+        (E::Acc::DTYPE == f32::DTYPE && nibbles::are_served(self.isa)).then_some(codes)
+    }
+
+    /// Scales of as many columns as a kernel has lanes.
+    fn scales(&self) -> usize {
+        let blocks = |codes: Nibbles<'_>| self.left.size().1 / codes.block * LANES;
+        self.nibbles().map_or(0, blocks)
+    }
+
+    /// Computes it.
+    ///
+    /// # Panics
+    /// Where it is not [`Product::is_of_few_rows`], or the workspace is too small for one thread.
+    ///
+    /// # Safety
+    /// The output has room for the product and is used by nothing else. The CPU can run `isa`.
+    pub unsafe fn compute(&self, services: &dyn Services, workspace: &mut [u8]) {
+        assert!(self.is_of_few_rows(), "a product of too many rows");
+        let ((rows, depth), cols) = (self.left.size(), self.right.size().0);
+        let wide = match services.threads() {
+            threads if threads > 1 && rows * cols * depth >= LEAST_WORK => {
+                let even = cols.div_ceil(4 * threads).next_multiple_of(WIDE);
+                even.clamp(TASK.start, TASK.end)
+            }
+            _ => cols,
+        };
+        let run = |task: usize, memory: &mut [E::Acc]| {
+            let some = task * wide..((task + 1) * wide).min(cols);
+            // SAFETY: tasks have different columns, and each runs once.
+            unsafe { self.columns(some, memory) };
+        };
+        let share = share(self.isa, depth);
+        each_task(services, cols.div_ceil(wide), share, workspace, run);
+    }
+
+    /// Computes some columns.
+    ///
+    /// # Safety
+    /// As [`Product::compute`]; no other thread uses these columns.
+    unsafe fn columns(&self, cols: Range<usize>, memory: &mut [E::Acc]) {
+        let rows = self.left.size().0;
+        let codes = self.nibbles();
+        let mut memory = Memory::of(memory, self.scales());
+        self.copy_left(&mut memory);
+        for first in cols.clone().step_by(WIDE) {
+            let some = first..(first + WIDE).min(cols.end);
+            let row = |i: usize| {
+                // SAFETY: columns of the output that no other thread uses, one row at a time.
+                unsafe { self.out.part(i * self.stride + some.start, some.len()) }
+            };
+            // An output in the dtype of sums is their first term where they are added to it.
+            let own = E::DTYPE == E::Acc::DTYPE;
+            let first_update = if own { self.update } else { Update::Overwrite };
+            if first_update == Update::Accumulate {
+                for (i, sums) in memory.sums.chunks_exact_mut(WIDE).take(rows).enumerate() {
+                    sums.iter_mut()
+                        .zip(row(i))
+                        .for_each(|(sum, x)| *sum = x.load());
+                }
+            }
+            for lane in (0..some.len()).step_by(self.lanes()) {
+                let lanes = some.start + lane..some.end.min(some.start + lane + self.lanes());
+                // SAFETY: the caller's promises.
+                unsafe { self.lanes_of(lanes, lane, codes, first_update, &mut memory) };
+            }
+            let added = self.bias.map(|bias| {
+                let (values, _) = bias.window(0..1, some.clone(), memory.added);
+                &values[..some.len()]
+            });
+            let last_update = if own { Update::Overwrite } else { self.update };
+            let sums = memory.sums.chunks_exact_mut(WIDE).take(rows);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (i, sums) in sums.enumerate() {
+                        store_row(&mut sums[..some.len()], added, last_update, row(i));
+                    }
+                },
+            );
+        }
+    }
+
+    /// Lanes of a kernel.
+    fn lanes(&self) -> usize {
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => 8,
+            _ => LANES,
+        }
+    }
+
+    /// Copies the left operand, in steps.
+    fn copy_left(&self, memory: &mut Memory<'_, E::Acc>) {
+        let ((rows, depth), steps) = (self.left.size(), self.steps());
+        let source = self.left.source;
+        for (row, to) in memory.left.chunks_exact_mut(steps).take(rows).enumerate() {
+            if self.isa.depth_of_step() == 1 {
+                for k in (0..depth).step_by(STRIP) {
+                    let some = k..(k + STRIP).min(depth);
+                    let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
+                    to[some.clone()].copy_from_slice(&values[..some.len()]);
+                }
+                continue;
+            }
+            let to = E::Acc::as_f32(to).expect("sums of bf16 are in f32");
+            let pair = |even: u16, odd: u16| f32::from_bits(u32::from(even) | u32::from(odd) << 16);
+            if let Some((values, _)) = source.bf16_window(row..row + 1, 0..depth) {
+                for (to, from) in to.iter_mut().zip(values[..depth].chunks(2)) {
+                    *to = pair(from[0].to_bits(), from.get(1).map_or(0, |x| x.to_bits()));
+                }
+                continue;
+            }
+            for k in (0..depth).step_by(STRIP) {
+                let some = k..(k + STRIP).min(depth);
+                let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
+                let values = same::<E::Acc, f32>(values).expect("sums of bf16 are in f32");
+                for (to, from) in to[k / 2..].iter_mut().zip(values[..some.len()].chunks(2)) {
+                    *to = pair(round(from[0]), from.get(1).map_or(0, |&x| round(x)));
+                }
+            }
+        }
+    }
+
+    /// The sums of at most a vector of columns, over the whole depth, in lanes from `lane` on.
+    ///
+    /// # Safety
+    /// The CPU can run `isa`.
+    unsafe fn lanes_of(
+        &self,
+        cols: Range<usize>,
+        lane: usize,
+        codes: Option<Nibbles<'_>>,
+        first_update: Update,
+        memory: &mut Memory<'_, E::Acc>,
+    ) {
+        let ((rows, depth), steps) = (self.left.size(), self.steps());
+        assert!(
+            memory.left.len() >= rows * steps && lane + self.lanes() <= WIDE,
+            "a product's memory is too small"
+        );
+        if let Some(codes) = &codes {
+            let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
+            codes.gather(cols.clone(), depth, scales);
+        }
+        let per_step = self.isa.depth_of_step();
+        for k in (0..depth).step_by(DEPTH * per_step) {
+            let some = k..(k + DEPTH * per_step).min(depth);
+            let part = Part {
+                left: (memory.left[k / per_step..].as_ptr(), steps),
+                rows,
+                depth: some.len(),
+                sums: (memory.sums[lane..].as_mut_ptr(), WIDE),
+                update: if k == 0 {
+                    first_update
+                } else {
+                    Update::Accumulate
+                },
+            };
+            // SAFETY: rows of the left operand and of sums have room for the part, as was asserted.
+            unsafe {
+                match &codes {
+                    Some(codes) => {
+                        let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
+                        let rows = (cols.clone(), depth);
+                        nibbles::multiply(self.isa, part.cast(), codes, rows, k, scales);
+                    }
+                    None => self.multiply_window(part, cols.clone(), some, memory.scratch),
+                }
+            }
+        }
+    }
+
+    /// One part of a weight that is read as numbers.
+    ///
+    /// # Safety
+    /// The CPU can run `isa`; the part's rows and sums have room for it.
+    unsafe fn multiply_window(
+        &self,
+        part: Part<E::Acc>,
+        cols: Range<usize>,
+        some: Range<usize>,
+        scratch: &mut [E::Acc],
+    ) {
+        let (source, lanes) = (self.right.source, cols.len());
+        let fits = |len: usize, stride: usize| {
+            let needed = (lanes - 1) * stride + some.len();
+            assert!(len >= needed, "a window is too small");
+        };
+        if let Some((values, stride)) = source.bf16_window(cols.clone(), some.clone())
+            && E::Acc::DTYPE == f32::DTYPE
+        {
+            fits(values.len(), stride);
+            // SAFETY: the caller's promises; the window was checked.
+            return unsafe { by_kernel::<bf16, E::Acc>(self.isa, part, (values, stride), lanes) };
+        }
+        let (values, stride) = source.window(cols, some.clone(), scratch);
+        fits(values.len(), stride);
+        // SAFETY: as above.
+        unsafe { by_kernel::<E::Acc, E::Acc>(self.isa, part, (values, stride), lanes) };
+    }
+}
+
+/// Multiplies a part by `lanes` rows of a window, `stride` elements apart.
+///
+/// # Safety
+/// The CPU can run `isa`; the part's rows and sums have room for it, and so has the window.
+unsafe fn by_kernel<W: Element, S: Scalar>(
+    isa: Isa,
+    part: Part<S>,
+    (values, stride): (&[W], usize),
+    lanes: usize,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if S::DTYPE == f32::DTYPE {
+        let part = part.cast::<f32>();
+        // SAFETY: dtypes with equal ids are the same type; else the caller's promises.
+        let done = unsafe {
+            match (same::<W, f32>(values), same::<W, bf16>(values)) {
+                (Some(values), _) => vectors::by_f32(isa, part, (values.as_ptr(), stride), lanes),
+                (_, Some(values)) => vectors::by_bf16(isa, part, (values.as_ptr(), stride), lanes),
+                _ => false,
+            }
+        };
+        if done {
+            return;
+        }
+    }
+    // SAFETY: the caller's promises.
+    unsafe { plain::multiply(isa, part, (values.as_ptr(), stride), lanes) };
+}
+
+impl<S> Part<S> {
+    /// The same part where `S` is `T`.
+    fn cast<T>(self) -> Part<T> {
+        Part {
+            left: (self.left.0.cast(), self.left.1),
+            rows: self.rows,
+            depth: self.depth,
+            sums: (self.sums.0.cast(), self.sums.1),
+            update: self.update,
+        }
+    }
+
+    /// The part of some of its rows.
+    ///
+    /// # Safety
+    /// It has them.
+    unsafe fn of_rows(self, rows: Range<usize>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Part {
+                left: (self.left.0.add(rows.start * self.left.1), self.left.1),
+                rows: rows.len(),
+                sums: (self.sums.0.add(rows.start * self.sums.1), self.sums.1),
+                ..self
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

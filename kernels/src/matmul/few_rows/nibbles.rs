@@ -1,0 +1,103 @@
+//! A part of a product of few rows: a weight in codes of four bits, decoded in registers.
+//!
+//! Words of eight codes are transposed; a code's value is looked up, scaled and multiplied at once.
+//! So a value has the bits that a decoder writes to memory, and takes four instructions.
+#![allow(unsafe_code)] // Vector intrinsics and raw rows.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::ops::Range;
+
+use super::{LANES, Part};
+use crate::matmul::Isa;
+
+/// A weight whose values are a table of 16 times a scale per block of a row.
+#[derive(Clone, Copy)]
+pub struct Nibbles<'a> {
+    /// Codes of four bits, row after row, two a byte.
+    pub bytes: &'a [u8],
+    /// Whether the first of two codes is in the low bits.
+    pub low_first: bool,
+    /// The value of a code.
+    pub table: &'a [f32; 16],
+    /// Elements of a block, a multiple of 16 of which the row's length is a multiple.
+    pub block: usize,
+    /// The scales.
+    pub scales: &'a dyn BlockScales,
+}
+
+/// The scales of a weight's blocks.
+pub trait BlockScales: Sync {
+    /// Writes the scales of the blocks from `first` on, counted row after row.
+    fn scales(&self, first: usize, out: &mut [f32]);
+}
+
+/// True where `isa` has kernels for codes.
+pub(super) fn are_served(isa: Isa) -> bool {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx2 => true,
+        _ => false,
+    }
+}
+
+impl Nibbles<'_> {
+    /// Writes the scales of at most [`LANES`] rows of `depth` elements: those of the rows' first
+    /// blocks side by side, then those of the second.
+    pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
+        const RUN: usize = 64;
+        let count = depth / self.block;
+        let mut scales = [0.0; RUN];
+        for (lane, row) in rows.enumerate() {
+            for first in (0..count).step_by(RUN) {
+                let scales = &mut scales[..(count - first).min(RUN)];
+                self.scales.scales(row * count + first, scales);
+                let out = out[first * LANES..].chunks_exact_mut(LANES);
+                out.zip(scales).for_each(|(out, scale)| out[lane] = *scale);
+            }
+        }
+    }
+}
+
+/// Multiplies a part by the rows `rows` of the weight, from element `k` of them on; `scales` are
+/// theirs.
+///
+/// # Safety
+/// The CPU can run `isa`; the part's rows and sums have room for it.
+pub(super) unsafe fn multiply(
+    isa: Isa,
+    part: Part<f32>,
+    codes: &Nibbles<'_>,
+    (rows, width): (Range<usize>, usize),
+    k: usize,
+    scales: &[f32],
+) {
+    let lanes = rows.len();
+    let bytes = &codes.bytes[(rows.start * width + k) / 2..];
+    let needed = ((lanes - 1) * width + part.depth) / 2;
+    let blocks = (k + part.depth).div_ceil(codes.block);
+    assert!(
+        (k | part.depth | width | codes.block).is_multiple_of(16)
+            && bytes.len() >= needed
+            && scales.len() >= blocks * LANES,
+        "a packed weight is too small"
+    );
+    #[cfg(target_arch = "x86_64")]
+    {
+        let weight = x86::Weight {
+            bytes: bytes.as_ptr(),
+            stride: width / 2,
+            lanes,
+            low_first: codes.low_first,
+            table: codes.table,
+            scales: scales[k / codes.block * LANES..].as_ptr(),
+            block: codes.block,
+            left_in_block: codes.block - k % codes.block,
+        };
+        // SAFETY: the caller's promises; the weight was just checked.
+        unsafe { x86::multiply(isa, part, weight) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{isa:?} has no kernels for codes");
+}
