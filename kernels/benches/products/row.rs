@@ -18,7 +18,21 @@ use crate::step::Threads;
 
 /// `[out, in]` of the weight, larger than caches in every format.
 const SIZE: [usize; 2] = [32_000, 4096];
-const TURNS: usize = 7;
+const TURNS: usize = 5;
+
+/// Bytes of a cache line, where weights of a device begin.
+const LINE: usize = 64;
+
+/// Numbers, and room to begin on a cache line.
+fn aligned<E: Element>(len: usize) -> Vec<E> {
+    numbers(len + LINE)
+}
+
+/// `len` elements from the first cache line on.
+fn on_a_line<E>(values: &[E], len: usize) -> &[E] {
+    let skip = values.as_ptr().align_offset(LINE);
+    &values[skip..skip + len]
+}
 
 /// Reads all of `bytes` on some threads.
 fn read(on: &Threads, bytes: &[u64]) {
@@ -53,7 +67,8 @@ fn multiply<E: Element<Acc = f32>>(
 pub fn run() {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     let [n, m] = SIZE;
-    let (wide, narrow) = (numbers::<f32>(n * m), numbers::<bf16>(n * m));
+    let (wide, narrow) = (aligned::<f32>(n * m), aligned::<bf16>(n * m));
+    let (wide, narrow) = (on_a_line(&wide, n * m), on_a_line(&narrow, n * m));
     let formats = [four_bit(n, m), hqq(4, 1, n, m)];
     let decoders = formats
         .each_ref()
@@ -61,9 +76,20 @@ pub fn run() {
     let segments = formats
         .each_ref()
         .map(|(_, data)| data.iter().map(Vec::as_slice).collect::<Vec<&[u8]>>());
+    let codes = segments.each_ref().map(|segments| {
+        let mut codes = vec![0; segments[0].len() + LINE];
+        let skip = codes.as_ptr().align_offset(LINE);
+        codes[skip..skip + segments[0].len()].copy_from_slice(segments[0]);
+        codes
+    });
+    let segments = [0, 1].map(|i| {
+        let mut segments = segments[i].clone();
+        segments[0] = on_a_line(&codes[i], segments[0].len());
+        segments
+    });
     let bytes = |at: usize| segments[at].iter().map(|bytes| bytes.len()).sum::<usize>();
     let [nf4, hqq] = [0, 1].map(|i| decoders[i].weight(&segments[i]));
-    let (wide_rows, narrow_rows) = (Dense::new(&wide, n, m), Dense::new(&narrow, n, m));
+    let (wide_rows, narrow_rows) = (Dense::new(wide, n, m), Dense::new(narrow, n, m));
     let (nf4, hqq) = (Packed(&nf4), Packed(&hqq));
     let weights: [(&str, usize, &dyn Rows<f32>); 4] = [
         ("f32", 4 * n * m, &wide_rows),
@@ -79,9 +105,9 @@ pub fn run() {
         for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
             for (name, bytes, weight) in weights {
                 let is_half = isa != isa.vectors();
-                let mut least = [f64::INFINITY; 4];
+                let mut least = [f64::INFINITY; 5];
                 for _ in 0..TURNS {
-                    for (rows, least) in [0, 1, 4, 14].into_iter().zip(&mut least) {
+                    for (rows, least) in [0, 1, 4, 8, 16].into_iter().zip(&mut least) {
                         let (start, busy) = (Instant::now(), thread_secs());
                         match (rows, is_half) {
                             (0, _) => read(&on, &words[..bytes / 8]),
@@ -96,10 +122,10 @@ pub fn run() {
                         *least = least.min(secs);
                     }
                 }
-                let [read, one, four, many] = least.map(|secs| bytes as f64 * 1e-9 / secs);
+                let [read, one, four, eight, many] = least.map(|secs| bytes as f64 * 1e-9 / secs);
                 println!(
                     "{threads} threads, {:11} {name:10}: reading {read:5.1} GB/s, 1 row {one:5.1} \
-                     ({:3.0} %), 4 rows {four:5.1}, 14 rows {many:5.1}",
+                     ({:3.0} %), 4 rows {four:5.1}, 8 rows {eight:5.1}, 16 rows {many:5.1}",
                     isa.name(),
                     100.0 * one / read,
                 );

@@ -13,7 +13,7 @@ mod vectors;
 
 use std::ops::Range;
 
-use espalier_interface::Services;
+use espalier_interface::{DType, Services};
 use half::bf16;
 
 pub use nibbles::{BlockScales, Nibbles};
@@ -30,11 +30,23 @@ use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
 
-/// Most rows of a product that is computed here.
-pub const MOST_ROWS: usize = 14;
+/// Most rows of a product that is computed here: more are faster in packed panels.
+fn most_rows(isa: Isa, dtype: DType) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Bf16 if dtype == DType::F32 => MOST_ROWS,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 if dtype == DType::F32 => 12,
+        // Plain loops.
+        _ => 4,
+    }
+}
+
+/// The largest of these.
+const MOST_ROWS: usize = 16;
 /// Columns of the output that are computed at a time.
 const WIDE: usize = 32;
-/// Most lanes of a kernel.
+/// Most lanes of a vector.
 const LANES: usize = 16;
 /// Columns of a task: a multiple of `WIDE`.
 const TASK: Range<usize> = 64..1024;
@@ -42,8 +54,8 @@ const TASK: Range<usize> = 64..1024;
 /// What a kernel multiplies by a weight: some steps of the left operand's rows.
 #[derive(Clone, Copy)]
 struct Part<S> {
-    /// The first row's first step (a pair of bf16, or an element), and steps from one row to the
-    /// next.
+    /// The first row's first step (a pair of bf16, or an element), beside which those of the other
+    /// rows are, and numbers from one step to the next.
     left: (*const S, usize),
     /// Rows.
     rows: usize,
@@ -95,7 +107,7 @@ struct Memory<'m, S> {
     scratch: &'m mut [S],
     /// Scales of some columns of the weight.
     scales: &'m mut [S],
-    /// The left operand, row after row, each in whole steps.
+    /// The left operand, step after step: the rows' steps side by side.
     left: &'m mut [S],
 }
 
@@ -125,7 +137,7 @@ where
         let (rows, depth) = self.left.size();
         let along = (self.left.summed, self.right.summed) == (Summed::Cols, Summed::Cols);
         along
-            && (1..=MOST_ROWS).contains(&rows)
+            && (1..=most_rows(self.isa, E::Acc::DTYPE)).contains(&rows)
             && depth > 0
             && self.scales() <= room_for_scales(depth)
     }
@@ -141,9 +153,9 @@ where
         (E::Acc::DTYPE == f32::DTYPE && nibbles::are_served(self.isa)).then_some(codes)
     }
 
-    /// Scales of as many columns as a kernel has lanes.
+    /// Scales of as many columns as are computed at a time.
     fn scales(&self) -> usize {
-        let blocks = |codes: Nibbles<'_>| self.left.size().1 / codes.block * LANES;
+        let blocks = |codes: Nibbles<'_>| self.left.size().1 / codes.block * WIDE;
         self.nibbles().map_or(0, blocks)
     }
 
@@ -198,6 +210,10 @@ where
                         .for_each(|(sum, x)| *sum = x.load());
                 }
             }
+            if let Some(codes) = &codes {
+                let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
+                codes.gather(some.clone(), self.left.size().1, scales);
+            }
             for lane in (0..some.len()).step_by(self.lanes()) {
                 let lanes = some.start + lane..some.end.min(some.start + lane + self.lanes());
                 // SAFETY: the caller's promises.
@@ -231,32 +247,31 @@ where
 
     /// Copies the left operand, in steps.
     fn copy_left(&self, memory: &mut Memory<'_, E::Acc>) {
-        let ((rows, depth), steps) = (self.left.size(), self.steps());
+        let ((rows, depth), per_step) = (self.left.size(), self.isa.depth_of_step());
         let source = self.left.source;
-        for (row, to) in memory.left.chunks_exact_mut(steps).take(rows).enumerate() {
-            if self.isa.depth_of_step() == 1 {
-                for k in (0..depth).step_by(STRIP) {
-                    let some = k..(k + STRIP).min(depth);
-                    let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
-                    to[some.clone()].copy_from_slice(&values[..some.len()]);
-                }
+        for (row, k) in (0..rows).flat_map(|row| (0..depth).step_by(STRIP).map(move |k| (row, k))) {
+            let some = k..(k + STRIP).min(depth);
+            let place = k / per_step * rows + row;
+            if per_step == 1 {
+                let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
+                let to = memory.left[place..].iter_mut().step_by(rows);
+                to.zip(&values[..some.len()]).for_each(|(to, x)| *to = *x);
                 continue;
             }
-            let to = E::Acc::as_f32(to).expect("sums of bf16 are in f32");
+            // A pair's bits are no number: they are only moved as such.
+            let left = E::Acc::as_f32(memory.left).expect("sums of bf16 are in f32");
+            let to = left[place..].iter_mut().step_by(rows);
             let pair = |even: u16, odd: u16| f32::from_bits(u32::from(even) | u32::from(odd) << 16);
-            if let Some((values, _)) = source.bf16_window(row..row + 1, 0..depth) {
-                for (to, from) in to.iter_mut().zip(values[..depth].chunks(2)) {
+            if let Some((values, _)) = source.bf16_window(row..row + 1, some.clone()) {
+                for (to, from) in to.zip(values[..some.len()].chunks(2)) {
                     *to = pair(from[0].to_bits(), from.get(1).map_or(0, |x| x.to_bits()));
                 }
                 continue;
             }
-            for k in (0..depth).step_by(STRIP) {
-                let some = k..(k + STRIP).min(depth);
-                let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
-                let values = same::<E::Acc, f32>(values).expect("sums of bf16 are in f32");
-                for (to, from) in to[k / 2..].iter_mut().zip(values[..some.len()].chunks(2)) {
-                    *to = pair(round(from[0]), from.get(1).map_or(0, |&x| round(x)));
-                }
+            let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
+            let values = same::<E::Acc, f32>(values).expect("sums of bf16 are in f32");
+            for (to, from) in to.zip(values[..some.len()].chunks(2)) {
+                *to = pair(round(from[0]), from.get(1).map_or(0, |&x| round(x)));
             }
         }
     }
@@ -273,20 +288,16 @@ where
         first_update: Update,
         memory: &mut Memory<'_, E::Acc>,
     ) {
-        let ((rows, depth), steps) = (self.left.size(), self.steps());
+        let (rows, depth) = self.left.size();
         assert!(
-            memory.left.len() >= rows * steps && lane + self.lanes() <= WIDE,
+            memory.left.len() >= rows * self.steps() && lane + self.lanes() <= WIDE,
             "a product's memory is too small"
         );
-        if let Some(codes) = &codes {
-            let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
-            codes.gather(cols.clone(), depth, scales);
-        }
         let per_step = self.isa.depth_of_step();
         for k in (0..depth).step_by(DEPTH * per_step) {
             let some = k..(k + DEPTH * per_step).min(depth);
             let part = Part {
-                left: (memory.left[k / per_step..].as_ptr(), steps),
+                left: (memory.left[k / per_step * rows..].as_ptr(), rows),
                 rows,
                 depth: some.len(),
                 sums: (memory.sums[lane..].as_mut_ptr(), WIDE),
@@ -302,7 +313,7 @@ where
                     Some(codes) => {
                         let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
                         let rows = (cols.clone(), depth);
-                        nibbles::multiply(self.isa, part.cast(), codes, rows, k, scales);
+                        nibbles::multiply(self.isa, part.cast(), codes, rows, k, &scales[lane..]);
                     }
                     None => self.multiply_window(part, cols.clone(), some, memory.scratch),
                 }
@@ -389,7 +400,7 @@ impl<S> Part<S> {
         // SAFETY: the caller's promise.
         unsafe {
             Part {
-                left: (self.left.0.add(rows.start * self.left.1), self.left.1),
+                left: (self.left.0.add(rows.start), self.left.1),
                 rows: rows.len(),
                 sums: (self.sums.0.add(rows.start * self.sums.1), self.sums.1),
                 ..self

@@ -9,7 +9,7 @@ mod x86;
 
 use std::ops::Range;
 
-use super::{LANES, Part};
+use super::{LANES, Part, WIDE};
 use crate::matmul::Isa;
 
 /// A weight whose values are a table of 16 times a scale per block of a row.
@@ -43,25 +43,30 @@ pub(super) fn are_served(isa: Isa) -> bool {
 }
 
 impl Nibbles<'_> {
-    /// Writes the scales of at most [`LANES`] rows of `depth` elements: those of the rows' first
+    /// Writes the scales of at most [`WIDE`] rows of `depth` elements: those of the rows' first
     /// blocks side by side, then those of the second.
     pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
-        const RUN: usize = 64;
+        const RUN: usize = 256;
         let count = depth / self.block;
+        let (first, end) = (rows.start * count, rows.end * count);
+        let (mut lane, mut block) = (0, 0);
         let mut scales = [0.0; RUN];
-        for (lane, row) in rows.enumerate() {
-            for first in (0..count).step_by(RUN) {
-                let scales = &mut scales[..(count - first).min(RUN)];
-                self.scales.scales(row * count + first, scales);
-                let out = out[first * LANES..].chunks_exact_mut(LANES);
-                out.zip(scales).for_each(|(out, scale)| out[lane] = *scale);
+        for at in (first..end).step_by(RUN) {
+            let scales = &mut scales[..(end - at).min(RUN)];
+            self.scales.scales(at, scales);
+            for scale in scales {
+                out[block * WIDE + lane] = *scale;
+                block += 1;
+                if block == count {
+                    (lane, block) = (lane + 1, 0);
+                }
             }
         }
     }
 }
 
 /// Multiplies a part by the rows `rows` of the weight, from element `k` of them on; `scales` are
-/// theirs.
+/// theirs, [`WIDE`] apart from one block to the next.
 ///
 /// # Safety
 /// The CPU can run `isa`; the part's rows and sums have room for it.
@@ -76,11 +81,13 @@ pub(super) unsafe fn multiply(
     let lanes = rows.len();
     let bytes = &codes.bytes[(rows.start * width + k) / 2..];
     let needed = ((lanes - 1) * width + part.depth) / 2;
-    let blocks = (k + part.depth).div_ceil(codes.block);
+    let blocks = (k + part.depth).div_ceil(codes.block) - k / codes.block;
+    let vector = if isa == Isa::Avx2 { 8 } else { LANES };
+    let scales = &scales[k / codes.block * WIDE..];
     assert!(
         (k | part.depth | width | codes.block).is_multiple_of(16)
             && bytes.len() >= needed
-            && scales.len() >= blocks * LANES,
+            && scales.len() >= (blocks - 1) * WIDE + lanes.next_multiple_of(vector),
         "a packed weight is too small"
     );
     #[cfg(target_arch = "x86_64")]
@@ -91,7 +98,7 @@ pub(super) unsafe fn multiply(
             lanes,
             low_first: codes.low_first,
             table: codes.table,
-            scales: scales[k / codes.block * LANES..].as_ptr(),
+            scales: scales.as_ptr(),
             block: codes.block,
             left_in_block: codes.block - k % codes.block,
         };

@@ -78,7 +78,7 @@ unsafe fn chains<S: Real>(
         let sums = &mut sums[..lanes];
         for k in 0..steps {
             // SAFETY: a step of the part.
-            let x = unsafe { *part.left.0.add(row * part.left.1 + k) };
+            let x = unsafe { *part.left.0.add(k * part.left.1 + row) };
             for (lane, sum) in sums.iter_mut().enumerate() {
                 *sum = step(x, weight(lane, k), *sum);
             }

@@ -23,12 +23,13 @@ macro_rules! table {
         [$($name::<$rows>),+]
     };
 }
+
 pub(super) use table;
 
-const FLOATS: [Kernel<f32>; 14] = table!(floats: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-const HALVES: [Kernel<bf16>; 14] = table!(halves: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-const PAIRS: [Kernel<bf16>; 14] = table!(pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-const ROUNDED: [Kernel<f32>; 14] = table!(rounded: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+const FLOATS: [Kernel<f32>; 16] = table!(floats: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+const HALVES: [Kernel<bf16>; 16] = table!(halves: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+const PAIRS: [Kernel<bf16>; 16] = table!(pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+const ROUNDED: [Kernel<f32>; 16] = table!(rounded: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 const FLOATS_8: [Kernel<f32>; 6] = table!(floats_8: 1 2 3 4 5 6);
 const HALVES_8: [Kernel<bf16>; 6] = table!(halves_8: 1 2 3 4 5 6);
 
@@ -85,8 +86,9 @@ unsafe fn by<W>(
     (weight, stride): (*const W, usize),
     lanes: usize,
 ) {
-    for first in (0..part.rows).step_by(table.len()) {
-        let rows = first..(first + table.len()).min(part.rows);
+    let most = part.rows.div_ceil(part.rows.div_ceil(table.len()));
+    for first in (0..part.rows).step_by(most) {
+        let rows = first..(first + most).min(part.rows);
         // SAFETY: the caller's promises.
         unsafe { table[rows.len() - 1](part.of_rows(rows), weight, stride, lanes) };
     }
@@ -164,7 +166,7 @@ macro_rules! kernel {
                     };
                 }
                 let columns = $turn(&rows);
-                // SAFETY: the left rows hold the part's steps.
+                // SAFETY: the left operand holds the part's steps.
                 unsafe {
                     x = if count == $width {
                         $add(&mut sums, (x, steps), &columns, $width / $per)
@@ -284,12 +286,12 @@ unsafe fn row_bf16_8(from: *const bf16, count: usize) -> __m256 {
 }
 
 /// Adds the products of `count` steps, which lie in columns of words: for each row of the left
-/// operand, `stride` steps apart. Returns where its next step is.
+/// operand, whose steps are `stride` numbers apart. Returns where the next step is.
 macro_rules! add {
     ($name:ident, $features:literal, $vector:ty, |$words:ident| [$($value:expr),+],
      $multiply:ident $splat:ident) => {
         /// # Safety
-        /// The CPU has the features; rows of the left operand hold the steps.
+        /// The CPU has the features; the left operand holds the steps.
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $name<const MR: usize>(
@@ -304,11 +306,11 @@ macro_rules! add {
                     if left > 0 {
                         let value = $value;
                         for (row, sum) in sums.iter_mut().enumerate() {
-                            // SAFETY: a step of a left row.
-                            let x = unsafe { $splat(*x.add(row * stride)) };
+                            // SAFETY: a step of a row.
+                            let x = unsafe { $splat(*x.add(row)) };
                             *sum = $multiply(x, value, *sum);
                         }
-                        x = x.wrapping_add(1);
+                        x = x.wrapping_add(stride);
                         left -= 1;
                     }
                 )+

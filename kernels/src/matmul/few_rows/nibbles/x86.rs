@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use crate::matmul::Isa;
 use crate::matmul::few_rows::vectors::{store, store_8, table, words};
-use crate::matmul::few_rows::{LANES, Part};
+use crate::matmul::few_rows::{Part, WIDE};
 use crate::matmul::micro::dot_pairs;
 use crate::matmul::transpose::{turn, turn_8};
 
@@ -21,7 +21,7 @@ pub struct Weight<'a> {
     pub lanes: usize,
     pub low_first: bool,
     pub table: &'a [f32; 16],
-    /// Those of the first block's rows; [`LANES`] further those of the next one's.
+    /// Those of the first block's rows; [`WIDE`] further those of the next one's.
     pub scales: *const f32,
     /// Elements of a block, a multiple of [`WORD`].
     pub block: usize,
@@ -32,8 +32,8 @@ pub struct Weight<'a> {
 /// A kernel for a number of rows.
 type Kernel = unsafe fn(Part<f32>, Weight<'_>);
 
-const FLOATS: [Kernel; 14] = table!(floats: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-const PAIRS: [Kernel; 14] = table!(pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+const FLOATS: [Kernel; 16] = table!(floats: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+const PAIRS: [Kernel; 16] = table!(pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 const FLOATS_8: [Kernel; 6] = table!(floats_8: 1 2 3 4 5 6);
 
 /// Multiplies a part by the weight's rows.
@@ -47,8 +47,9 @@ pub unsafe fn multiply(isa: Isa, part: Part<f32>, weight: Weight<'_>) {
         Isa::Avx512 => &FLOATS,
         _ => &FLOATS_8,
     };
-    for first in (0..part.rows).step_by(table.len()) {
-        let rows = first..(first + table.len()).min(part.rows);
+    let most = part.rows.div_ceil(part.rows.div_ceil(table.len()));
+    for first in (0..part.rows).step_by(most) {
+        let rows = first..(first + most).min(part.rows);
         // SAFETY: the caller's promises.
         unsafe { table[rows.len() - 1](part.of_rows(rows), weight) };
     }
@@ -87,7 +88,7 @@ macro_rules! kernel {
                 for &column in &$turn(&rows)[..count] {
                     if left == 0 {
                         left = weight.block;
-                        scales = scales.wrapping_add(LANES);
+                        scales = scales.wrapping_add(WIDE);
                     }
                     left -= WORD;
                     let low = $ints(column);
@@ -102,7 +103,7 @@ macro_rules! kernel {
                         let scale = $scales(scales);
                         for _ in 0..WORD / 2 {
                             $step(&mut sums, (x, stride), [even, odd], scale, table);
-                            x = x.add($steps);
+                            x = x.add($steps * stride);
                             (even, odd) = ($shift::<8>(even), $shift::<8>(odd));
                         }
                     }
@@ -177,7 +178,7 @@ fn table_of_8(table: &[f32; 16]) -> [__m256; 2] {
 /// Adds the products of two elements.
 ///
 /// # Safety
-/// The CPU has the features; `x` is the first of two steps of left rows that are `stride` apart.
+/// The CPU has the features; `x` is the first of two steps, `stride` numbers apart.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn add<const MR: usize>(
@@ -191,8 +192,8 @@ unsafe fn add<const MR: usize>(
         // Permutations read the low four bits of a code.
         let value = _mm512_mul_ps(_mm512_permutexvar_ps(codes, table), scale);
         for (row, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: a step of a left row.
-            let x = unsafe { _mm512_set1_ps(*x.add(row * stride + step)) };
+            // SAFETY: a step of a row.
+            let x = unsafe { _mm512_set1_ps(*x.add(step * stride + row)) };
             *sum = _mm512_fmadd_ps(x, value, *sum);
         }
     }
@@ -213,12 +214,12 @@ static IN_TURN: [u16; 32] = {
 /// Adds the products of a pair of elements.
 ///
 /// # Safety
-/// The CPU has the features; `x` is a step of left rows that are `stride` apart.
+/// The CPU has the features; `x` is the step of the left rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn add_pair<const MR: usize>(
     sums: &mut [__m512; MR],
-    (x, stride): (*const f32, usize),
+    (x, _): (*const f32, usize),
     codes: [__m512i; 2],
     scale: __m512,
     table: __m512,
@@ -230,8 +231,8 @@ unsafe fn add_pair<const MR: usize>(
     let order = unsafe { _mm512_loadu_si512(IN_TURN.as_ptr().cast()) };
     let pair = _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, halves));
     for (row, sum) in sums.iter_mut().enumerate() {
-        // SAFETY: a step of a left row.
-        let x = unsafe { _mm512_set1_ps(*x.add(row * stride)) };
+        // SAFETY: a step of a row.
+        let x = unsafe { _mm512_set1_ps(*x.add(row)) };
         *sum = dot_pairs(x, pair, *sum);
     }
 }
@@ -239,7 +240,7 @@ unsafe fn add_pair<const MR: usize>(
 /// Adds the products of two elements.
 ///
 /// # Safety
-/// The CPU has the features; `x` is the first of two steps of left rows that are `stride` apart.
+/// The CPU has the features; `x` is the first of two steps, `stride` numbers apart.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn add_8<const MR: usize>(
@@ -256,8 +257,8 @@ unsafe fn add_8<const MR: usize>(
         let high = _mm256_permutevar8x32_ps(high, codes);
         let value = _mm256_mul_ps(_mm256_blendv_ps(low, high, half), scale);
         for (row, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: a step of a left row.
-            let x = unsafe { _mm256_set1_ps(*x.add(row * stride + step)) };
+            // SAFETY: a step of a row.
+            let x = unsafe { _mm256_set1_ps(*x.add(step * stride + row)) };
             *sum = _mm256_fmadd_ps(x, value, *sum);
         }
     }
