@@ -18,6 +18,7 @@ mod bf16_model;
 mod block;
 mod blocking;
 mod detect;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_variables))]
 mod few_rows;
 mod isa;
 mod micro;

@@ -7,7 +7,6 @@
 #![allow(unsafe_code)] // Disjoint columns of one output on several threads, and raw rows.
 
 mod nibbles;
-mod plain;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
 
@@ -30,15 +29,15 @@ use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
 
-/// Most rows of a product that is computed here: more are faster in packed panels.
+/// Most rows of a product in `dtype` that is computed here: more are faster in packed panels, as are
+/// all products without vectors and those in f64.
 fn most_rows(isa: Isa, dtype: DType) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Bf16 if dtype == DType::F32 => MOST_ROWS,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if dtype == DType::F32 => 12,
-        // Plain loops.
-        _ => 4,
+        _ => 0,
     }
 }
 
@@ -376,8 +375,7 @@ unsafe fn by_kernel<W: Element, S: Scalar>(
             return;
         }
     }
-    // SAFETY: the caller's promises.
-    unsafe { plain::multiply(isa, part, (values.as_ptr(), stride), lanes) };
+    unreachable!("{isa:?} has no kernels for {} and {}", W::DTYPE, S::DTYPE);
 }
 
 impl<S> Part<S> {

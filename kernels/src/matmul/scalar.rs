@@ -24,9 +24,6 @@ pub(super) mod sealed {
         #[allow(private_interfaces)]
         fn kernels(isa: Isa) -> &'static Kernels<Self>;
 
-        /// `a b + sum`, rounded once.
-        fn fused(a: Self, b: Self, sum: Self) -> Self;
-
         /// `values` themselves where they are f32.
         fn as_f32(values: &mut [Self]) -> Option<&mut [f32]>;
 
@@ -65,11 +62,6 @@ impl sealed::Packed for f32 {
     #[inline]
     fn kernels(isa: Isa) -> &'static Kernels<f32> {
         micro::kernels_f32(isa)
-    }
-
-    #[inline(always)]
-    fn fused(a: f32, b: f32, sum: f32) -> f32 {
-        a.mul_add(b, sum)
     }
 
     #[inline]
@@ -123,11 +115,6 @@ impl sealed::Packed for f64 {
     #[inline]
     fn kernels(isa: Isa) -> &'static Kernels<f64> {
         micro::kernels_f64(isa)
-    }
-
-    #[inline(always)]
-    fn fused(a: f64, b: f64, sum: f64) -> f64 {
-        a.mul_add(b, sum)
     }
 
     #[inline]
