@@ -48,17 +48,18 @@ impl Nibbles<'_> {
     pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
         const RUN: usize = 256;
         let count = depth / self.block;
-        let (first, end) = (rows.start * count, rows.end * count);
-        let (mut lane, mut block) = (0, 0);
+        // Whole rows, or parts of one.
+        let most = (RUN / count).max(1);
         let mut scales = [0.0; RUN];
-        for at in (first..end).step_by(RUN) {
-            let scales = &mut scales[..(end - at).min(RUN)];
-            self.scales.scales(at, scales);
-            for scale in scales {
-                out[block * WIDE + lane] = *scale;
-                block += 1;
-                if block == count {
-                    (lane, block) = (lane + 1, 0);
+        for row in rows.clone().step_by(most) {
+            let some = most.min(rows.end - row);
+            for first in (0..count).step_by(RUN) {
+                let width = (count - first).min(RUN);
+                let scales = &mut scales[..some * width];
+                self.scales.scales(row * count + first, scales);
+                for (lane, scales) in (row - rows.start..).zip(scales.chunks_exact(width)) {
+                    let out = out[first * WIDE..].chunks_exact_mut(WIDE);
+                    out.zip(scales).for_each(|(out, scale)| out[lane] = *scale);
                 }
             }
         }

@@ -176,6 +176,7 @@ fn packed_weights_give_the_bits_of_many_rows() {
         ([18, 1104], 4, high, flat(48), true),
         ([65, 272], 4, high, flat(16), false),
         ([17, 1040], 4, low, BlockMap::Rows, false),
+        ([5, 4160], 4, high, flat(16), true),
         ([360, 768], 4, high, flat(64), true),
         // No kernel reads these as codes.
         ([33, 100], 4, high, flat(64), true),
