@@ -29,8 +29,8 @@ use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
 
-/// Most rows of a product in `dtype` that is computed here: more are faster in packed panels, as are
-/// all products without vectors and those in f64.
+/// Most rows of a product in `dtype` that is computed here. More are faster in packed panels, as
+/// are all products without vectors and those in f64.
 fn most_rows(isa: Isa, dtype: DType) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]

@@ -59,8 +59,8 @@ pub unsafe fn multiply(isa: Isa, part: Part<f32>, weight: Weight<'_>) {
 /// step, the vectors of the even and of the odd codes and of their scales, and the table.
 macro_rules! kernel {
     ($name:ident, $features:literal, $lanes:literal, $steps:literal steps,
-     $load:ident $turn:ident $ints:ident $shift:ident $scales:ident $zero:ident $step:ident $store:ident
-     $tables:ident) => {
+     $load:ident $turn:ident $ints:ident $shift:ident $scales:ident $zero:ident
+     $step:ident $store:ident $tables:ident) => {
         /// # Safety
         /// The CPU has the features; the part has `MR` rows; else as [`multiply`].
         #[target_feature(enable = $features)]
