@@ -8,13 +8,14 @@ use espalier_interface::Services;
 use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear;
-use espalier_kernels::matmul::{self, Dense, Isa, Rows};
+use espalier_kernels::matmul::{Dense, Isa, Rows};
 use half::bf16;
 
 use crate::clock::thread_secs;
 use crate::formats::{four_bit, hqq};
 use crate::numbers::numbers;
 use crate::step::Threads;
+use crate::workspace;
 
 /// `[out, in]` of the weight, larger than caches in every format.
 const SIZE: [usize; 2] = [32_000, 4096];
@@ -101,7 +102,7 @@ pub fn run() {
     let (_, words, _) = unsafe { wide.align_to::<u64>() };
     for threads in [1, most] {
         let on = Threads(threads);
-        let mut space = vec![0; matmul::workspace_bytes::<bf16>(threads)];
+        let mut space = vec![0; workspace(Isa::detect(), threads, [16, n, m])];
         for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
             for (name, bytes, weight) in weights {
                 let is_half = isa != isa.vectors();
