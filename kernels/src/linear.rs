@@ -7,48 +7,77 @@
 //! read both sides in bf16. In either case a packed weight has the bits of the dense f32 weight of
 //! its decoded values.
 
+mod scaled;
+
 use espalier_interface::Services;
 
+use self::scaled::Scaled;
 use crate::element::Element;
-use crate::matmul::{Dense, Isa, Operand, Output, Rows, Scalar, Update, matmul, matmul_of};
+use crate::matmul::{Combine, Dense, Isa, Operand, Output, Rows, Scalar, Sum, matmul, matmul_of};
 
-pub use crate::matmul::workspace_bytes;
+pub use crate::matmul::{sum_workspace_bytes, workspace_bytes};
 
-/// `y = x W^T (+ bias)`, by the kernels of `isa`.
+/// Tokens that a product is written to, with what it is added to.
+pub struct Onto<'a, E> {
+    /// They are written whole.
+    pub values: &'a mut [E],
+    /// What they are of the product.
+    pub sum: Sum<'a, E>,
+}
+
+impl<'a, E: Copy> Onto<'a, E> {
+    /// The product alone.
+    pub fn product(values: &'a mut [E]) -> Self {
+        let sum = Sum::PRODUCT;
+        Onto { values, sum }
+    }
+}
+
+/// The gradient of a weight, to which `alpha`, a power of two, times a product is added.
+pub struct WeightGradient<'a, S> {
+    /// `[N, M]`, row after row.
+    pub values: &'a mut [S],
+    /// N and M.
+    pub size: (usize, usize),
+    /// The factor.
+    pub alpha: f64,
+}
+
+/// `y = (added +) (alpha) (x W^T (+ bias))`, by the kernels of `isa`.
 ///
 /// # Shapes
-/// x `[T, M]`, weight `[N, M]`, bias `[1, N]`, y `[T, N]`.
+/// x `[T, M]`, weight `[N, M]`, bias `[1, N]`, y and what is added `[T, N]`.
 ///
 /// # Panics
-/// Where shapes disagree, the workspace is under [`workspace_bytes`] of one thread, or this CPU
-/// lacks `isa`.
+/// Where shapes disagree, the workspace is under [`workspace_bytes`] of one thread (under
+/// [`sum_workspace_bytes`] for more than a product), or this CPU lacks `isa`.
 pub fn forward<E: Element>(
     isa: Isa,
     services: &dyn Services,
     x: &[E],
     weight: &dyn Rows<E::Acc>,
     bias: Option<&dyn Rows<E::Acc>>,
-    y: &mut [E],
+    y: Onto<'_, E>,
     workspace: &mut [u8],
 ) where
     E::Acc: Scalar,
 {
     let (out_width, in_width) = weight.size();
-    let x = tokens(x, in_width, y.len(), out_width);
+    let x = tokens(x, in_width, y.values.len(), out_width);
     let out = Output {
-        values: y,
+        values: y.values,
         stride: out_width,
-        update: Update::Overwrite,
+        combine: Combine::Sum(y.sum),
         bias,
     };
     let (x, weight) = (Operand::over_cols(&x), Operand::over_cols(weight));
     matmul(isa, services, x, weight, out, workspace);
 }
 
-/// `dx (=|+=) dy W`.
+/// `dx = (added +) (alpha) dy W`.
 ///
 /// # Shapes
-/// dy `[T, N]`, weight `[N, M]`, dx `[T, M]`.
+/// dy `[T, N]`, weight `[N, M]`, dx and what is added `[T, M]`.
 ///
 /// # Panics
 /// As [`forward`].
@@ -57,28 +86,27 @@ pub fn input_backward<E: Element>(
     services: &dyn Services,
     dy: &[E],
     weight: &dyn Rows<E::Acc>,
-    dx: &mut [E],
-    update: Update,
+    dx: Onto<'_, E>,
     workspace: &mut [u8],
 ) where
     E::Acc: Scalar,
 {
     let (out_width, in_width) = weight.size();
-    let dy = tokens(dy, out_width, dx.len(), in_width);
+    let dy = tokens(dy, out_width, dx.values.len(), in_width);
     let out = Output {
-        values: dx,
+        values: dx.values,
         stride: in_width,
-        update,
+        combine: Combine::Sum(dx.sum),
         bias: None,
     };
     let (dy, weight) = (Operand::over_cols(&dy), Operand::over_rows(weight));
     matmul(isa, services, dy, weight, out, workspace);
 }
 
-/// `dW += dy^T x`, in the dtype of sums.
+/// `dW += alpha dy^T x`, in the dtype of sums.
 ///
 /// # Shapes
-/// dy `[T, N]`, x `[T, M]`, dweight `[N, M]` given as `size`.
+/// dy `[T, N]`, x `[T, M]`, dweight `[N, M]`.
 ///
 /// # Panics
 /// As [`forward`].
@@ -87,27 +115,43 @@ pub fn weight_backward<E: Element>(
     services: &dyn Services,
     dy: &[E],
     x: &[E],
-    dweight: &mut [E::Acc],
-    size: (usize, usize),
+    dweight: WeightGradient<'_, E::Acc>,
     workspace: &mut [u8],
 ) where
     E::Acc: Scalar,
 {
-    let (out_width, in_width) = size;
+    let WeightGradient {
+        values,
+        size: (out_width, in_width),
+        alpha,
+    } = dweight;
     assert_eq!(
-        dweight.len(),
+        values.len(),
         out_width * in_width,
         "a gradient has another shape"
     );
-    let x = tokens(x, in_width, dy.len(), out_width);
-    let dy = Dense::new(dy, Rows::<E::Acc>::size(&x).0, out_width);
+    let dense_x = tokens(x, in_width, dy.len(), out_width);
+    let (count, _) = Rows::<E::Acc>::size(&dense_x);
+    let dense_dy = Dense::new(dy, count, out_width);
     let out = Output {
-        values: dweight,
+        values,
         stride: in_width,
-        update: Update::Accumulate,
+        combine: Combine::Accumulate,
         bias: None,
     };
-    let (dy, x) = (Operand::over_rows(&dy), Operand::over_rows(&x));
+    let scaled = |values, width| Scaled {
+        values,
+        size: (count, width),
+        alpha,
+    };
+    let (scaled_dy, scaled_x) = (scaled(dy, out_width), scaled(x, in_width));
+    // A power of two may stand at either factor or at every partial sum: no bit differs.
+    let (dy, x): (&dyn Rows<E::Acc>, &dyn Rows<E::Acc>) = match alpha {
+        1.0 => (&dense_dy, &dense_x),
+        _ if out_width < in_width => (&scaled_dy, &dense_x),
+        _ => (&dense_dy, &scaled_x),
+    };
+    let (dy, x) = (Operand::over_rows(dy), Operand::over_rows(x));
     matmul_of::<E::Acc>(isa.serving(E::DTYPE), services, dy, x, out, workspace);
 }
 

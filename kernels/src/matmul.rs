@@ -2,7 +2,9 @@
 //!
 //! `out[i, j] (=|+=) sum over k of left[i, k] right[k, j] (+ bias[j])`, where either side may be
 //! read transposed. Operands are widened (or decoded) panel by panel to the scalar of the product,
-//! f32 or f64. The sum is rounded once to the output's dtype. With instructions for bf16
+//! f32 or f64. The sum is rounded once to the output's dtype. A multiple of what is then there may
+//! be added to other values ([`Sum`]), which gives the bits of a product and a sum after it. With
+//! instructions for bf16
 //! ([`Isa::Avx512Bf16`]), products of bf16 take both operands in bf16: what is stored or decoded in
 //! another dtype is rounded once. Sums stay in f32.
 //!
@@ -17,6 +19,7 @@ mod bf16;
 mod bf16_model;
 mod block;
 mod blocking;
+mod combine;
 mod detect;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_variables))]
 mod few_rows;
@@ -39,10 +42,13 @@ use espalier_interface::Services;
 
 pub use block::DEPTH;
 pub(crate) use block::{multiply_into, space};
+pub use combine::Combine;
+use combine::{SumHome, Sums};
 pub use few_rows::{BlockScales, Nibbles};
 pub use isa::Isa;
 pub use micro::Update;
 use product::Product;
+pub use rounding::{Added, Sum};
 pub use scalar::Scalar;
 pub(crate) use slots::{bytes as slot_bytes, each as each_task};
 pub use source::{Dense, Operand, Rows, Summed};
@@ -59,9 +65,8 @@ where
     pub values: &'a mut [E],
     /// Elements from one row to the next, at least the columns.
     pub stride: usize,
-    /// Whether values are overwritten or accumulated; accumulation is in the output's dtype, after
-    /// rounding.
-    pub update: Update,
+    /// How the values come of the product.
+    pub combine: Combine<'a, E>,
     /// Added to every row before rounding, `[1, cols]` in any dtype.
     pub bias: Option<&'a dyn Rows<E::Acc>>,
 }
@@ -72,22 +77,39 @@ pub fn workspace_bytes<E: Element>(isa: Isa, threads: usize, most: [usize; 3]) -
 where
     E::Acc: Scalar,
 {
+    bytes_of::<E>(isa, threads, most, SumHome::of::<E>())
+}
+
+/// [`workspace_bytes`] for outputs that may be any [`Sum`].
+pub fn sum_workspace_bytes<E: Element>(isa: Isa, threads: usize, most: [usize; 3]) -> usize
+where
+    E::Acc: Scalar,
+{
+    let plain = workspace_bytes::<E>(isa, threads, most);
+    plain.max(bytes_of::<E>(isa, threads, most, SumHome::Beside))
+}
+
+fn bytes_of<E: Element>(isa: Isa, threads: usize, most: [usize; 3], home: SumHome) -> usize
+where
+    E::Acc: Scalar,
+{
     // Products of other dtypes are by plain vectors, with more steps.
     let of = |isa| {
-        let many = product::workspace_bytes::<E>(isa, threads, most);
+        let many = product::workspace_bytes::<E>(isa, threads, most, home);
         many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
     };
     of(isa).max(of(isa.vectors()))
 }
 
-/// `out (=|+=) left right (+ bias)`, with `left` `[rows, depth]` and `right` `[depth, cols]` as
-/// operands, by the kernels of `isa`.
+/// `left right (+ bias)` into `out` as it says, with `left` `[rows, depth]` and `right` `[depth,
+/// cols]` as operands, by the kernels of `isa`.
 ///
-/// With less than [`workspace_bytes`] for all threads, fewer threads are used. Operands are read in
-/// bf16 only where the output is bf16, too.
+/// With less than [`workspace_bytes`] ([`sum_workspace_bytes`] for a sum) for all threads, fewer
+/// threads are used. Operands are read in bf16 only where the output is bf16, too.
 ///
 /// # Panics
-/// Where shapes disagree, the workspace is too small for one thread, or this CPU lacks `isa`.
+/// Where shapes disagree, the workspace is too small for one thread, this CPU lacks `isa`, or a
+/// narrow output is to hold partial sums.
 pub fn matmul<E: Element>(
     isa: Isa,
     services: &dyn Services,
@@ -123,10 +145,14 @@ pub(crate) fn matmul_of<E: Element>(
     let Output {
         values,
         stride,
-        update,
+        combine,
         bias,
     } = out;
     assert!(stride >= cols, "the output's rows overlap");
+    let sums = combine.sums(isa, depth, bias.is_some());
+    if let Sums::Beside(sum) = sums {
+        assert!(sum.fits(values.len()), "what is added has another shape");
+    }
     assert!(
         values.len() >= (rows - 1) * stride + cols,
         "the output is too small"
@@ -142,7 +168,7 @@ pub(crate) fn matmul_of<E: Element>(
         right,
         out: &out,
         stride,
-        update,
+        sums,
         bias,
     };
     if few.is_of_few_rows() {
@@ -155,7 +181,7 @@ pub(crate) fn matmul_of<E: Element>(
         right,
         out,
         stride,
-        update,
+        sums,
         bias,
     };
     product.run(services, workspace);

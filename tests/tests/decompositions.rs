@@ -10,7 +10,7 @@ use std::sync::Arc;
 use espalier_backend_cpu::CpuBackend;
 use espalier_conformance::ops;
 use espalier_conformance::{Threads, largest};
-use espalier_interface::Backend;
+use espalier_interface::{Backend, OpId};
 use espalier_trainer::train;
 use serde_json::Value as Json;
 
@@ -45,10 +45,28 @@ fn decompositions_are_within_the_bounds_of_their_ops() {
             let cpu = backend.open(0).expect("the machine");
             let name = format!("op.{op}");
             let check = ops::all().find(|check| check.name == name);
-            let device = Decomposing::new(cpu, op);
+            let device = Decomposing::new(cpu, OpId::first(op));
             let checked = ops::check(&device, check.expect("a check of the kit"));
             assert_eq!(checked, Ok(()), "{op}");
         }
+    }
+}
+
+/// Fused ops, from the ops that they stand for.
+#[test]
+fn fused_ops_are_within_their_bounds_when_decomposed() {
+    for op in [
+        "linear.2",
+        "linear_input_backward.2",
+        "linear_weight_backward.2",
+    ] {
+        let backend = CpuBackend::new(Arc::new(Threads::new(2)));
+        let cpu = backend.open(0).expect("the machine");
+        let name = format!("op.{op}");
+        let check = ops::all().find(|check| check.name == name);
+        let device = Decomposing::new(cpu, OpId::named(op));
+        let checked = ops::check(&device, check.expect("a check of the kit"));
+        assert_eq!(checked, Ok(()), "{op}");
     }
 }
 

@@ -65,16 +65,7 @@ fn every_op_of_cpu_passes() {
 
 #[test]
 fn the_kit_has_every_op_of_cpu() {
-    let request = KernelRequest {
-        op: "no_such_op".to_owned(),
-        version: 1,
-        attributes: Default::default(),
-        inputs: Vec::new(),
-        params: Vec::new(),
-        outputs: Vec::new(),
-        max_tokens: 1,
-        max_sequences: 1,
-    };
+    let request = KernelRequest::new("no_such_op").limits(1, 1);
     let refused = cpu().prepare(&request, &[]).expect_err("an unknown op");
     let (_, known) = refused.message.split_once("known are ").expect("its ops");
     let mut known: Vec<&str> = known.split(", ").collect();
@@ -149,6 +140,9 @@ fn results_that_follow_from_the_workspace_are_found() {
         "linear",
         "linear_input_backward",
         "linear_weight_backward",
+        "linear.2",
+        "linear_input_backward.2",
+        "linear_weight_backward.2",
         "rms_norm_weight_backward",
         "attention",
         "attention_backward",
@@ -167,6 +161,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
     let added = [
         "embedding_backward",
         "linear_weight_backward",
+        "linear_weight_backward.2",
         "bias_backward",
         "rms_norm_weight_backward",
         "scale_channels_weight_backward",
@@ -181,11 +176,12 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         let pairs = after.iter_mut().zip(before);
         pairs.for_each(|(after, before)| *after = 2.0 * before - *after);
     });
-    let subtracted = added[..6].iter().map(|op| (*op, "subtracted", mirrored));
+    let subtracted = added[..7].iter().map(|op| (*op, "subtracted", mirrored));
     all_found("must be", subtracted);
     let negated = Bug::Writes(0, |_, after| after.iter_mut().for_each(|x| *x = -*x));
     let backward = [
         "linear_input_backward",
+        "linear_input_backward.2",
         "rms_norm_backward",
         "rope_backward",
         "attention_backward",
@@ -280,6 +276,15 @@ fn bugs_of_other_layers_are_found() {
             ("linear", "no bias", bias),
             ("linear", "the last code", codes),
             ("linear_input_backward", "the last code", codes),
+            ("linear.2", "no alpha", alpha),
+            ("linear.2", "the last number added", Bug::Drops(1, 4)),
+            ("linear_input_backward.2", "no alpha", alpha),
+            (
+                "linear_input_backward.2",
+                "the last number added",
+                Bug::Drops(1, 4),
+            ),
+            ("linear_weight_backward.2", "no alpha", alpha),
             ("rms_norm", "another eps", eps),
             ("rms_norm_backward", "another eps", eps),
             ("rms_norm_weight_backward", "another eps", eps),

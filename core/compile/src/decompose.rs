@@ -6,6 +6,7 @@
 
 mod backend_ops;
 mod cross_entropy;
+mod linear;
 mod parts;
 mod rms_norm;
 mod rope;
@@ -130,8 +131,32 @@ const DECOMPOSITIONS: &[Decomposition] = &[
     },
 ];
 
-fn decomposition(op: &str) -> Option<&'static Decomposition> {
-    DECOMPOSITIONS.iter().find(|one| one.op == op)
+/// The fused ops, which are version 2 of others.
+const FUSED: &[Decomposition] = &[
+    Decomposition {
+        op: "linear",
+        decompose: linear::forward,
+        parts: &["add", "linear", "scale"],
+    },
+    Decomposition {
+        op: "linear_input_backward",
+        decompose: linear::input_backward,
+        parts: &["add", "linear_input_backward", "scale"],
+    },
+    Decomposition {
+        op: "linear_weight_backward",
+        decompose: linear::weight_backward,
+        parts: &["linear_weight_backward", "scale"],
+    },
+];
+
+fn decomposition(op: &str, version: u32) -> Option<&'static Decomposition> {
+    let table = match version {
+        1 => DECOMPOSITIONS,
+        2 => FUSED,
+        _ => return None,
+    };
+    table.iter().find(|one| one.op == op)
 }
 
 /// The ops of the interface that a backend lacks.
@@ -147,16 +172,17 @@ pub struct Lacking {
 
 impl Lacking {
     /// What a backend with `ops` lacks. Primitives are not counted: they are needed where an op is
-    /// decomposed. Nor is `init`: where it is lacking the host draws.
+    /// decomposed. Nor is `init`: where it is lacking the host draws. Nor are fused ops: they are
+    /// used where a backend has them.
     pub fn of(ops: &BackendOps) -> Self {
         let mut lacking = Lacking::default();
         for op in DEFINITIONS {
             // The core puts a site's op in the place of `base`.
-            let needed = !op.primitive && !["base", "init"].contains(&op.name);
+            let needed = !op.primitive && !op.fused && !["base", "init"].contains(&op.name);
             if !needed || ops.has(op.name, op.version) {
                 continue;
             }
-            let Some(decomposition) = decomposition(op.name) else {
+            let Some(decomposition) = decomposition(op.name, op.version) else {
                 lacking.missing.push(op.name);
                 continue;
             };
@@ -196,6 +222,7 @@ pub fn decompose(
         let outputs: Vec<Target> = node.outputs.iter().copied().map(Target::Value).collect();
         let whole = Whole {
             op: &node.op,
+            version: node.version,
             attributes: &node.attributes,
             inputs: &node.inputs,
             params: &node.params,
@@ -209,12 +236,13 @@ pub fn decompose(
     unit.nodes = nodes;
     let mut nodes = Vec::with_capacity(backward.nodes.len());
     for node in std::mem::take(&mut backward.nodes) {
-        if ops.has(node.op, 1) {
+        if ops.has(node.op, node.version) {
             nodes.push(node);
             continue;
         }
         let whole = Whole {
             op: node.op,
+            version: node.version,
             attributes: &node.attributes,
             inputs: &node.inputs,
             params: &node.params,
@@ -239,13 +267,13 @@ fn parts_of(
     ops: &BackendOps,
     dtypes: Dtypes,
 ) -> Result<Vec<GradNode>> {
-    let Some(decomposition) = decomposition(whole.op) else {
+    let Some(decomposition) = decomposition(whole.op, whole.version) else {
         return Err(ops.lacks(&format!("op `{}`", whole.op)));
     };
     let mut parts = Parts::new(&mut unit.graph, dtypes);
     (decomposition.decompose)(&mut parts, whole)?;
     let parts = parts.into_nodes();
-    match parts.iter().find(|part| !ops.has(part.op, 1)) {
+    match parts.iter().find(|part| !ops.has(part.op, part.version)) {
         None => Ok(parts),
         Some(part) => Err(ops.lacks(&format!(
             "op `{}`, of which op `{}` would be made,",
@@ -262,7 +290,7 @@ fn forward_node(part: GradNode, placed: &Placed) -> Placed {
     Placed {
         node: Node {
             op: part.op.to_owned(),
-            version: 1,
+            version: part.version,
             inputs: part.inputs,
             params: part.params,
             outputs: outputs.collect(),

@@ -22,6 +22,8 @@ pub enum Target {
 pub struct GradNode {
     /// Name of the op.
     pub op: &'static str,
+    /// Version of the op.
+    pub version: u32,
     /// Values read: values of the forward pass and gradients.
     pub inputs: Vec<ValueId>,
     /// Local params read.
@@ -187,6 +189,7 @@ impl Tape<'_> {
         let (dropout, site) = (placed.dropout, placed.site.clone());
         self.nodes.push(GradNode {
             op,
+            version: 1,
             inputs,
             params,
             outputs,

@@ -5,6 +5,7 @@
 pub mod arena;
 pub mod decompose;
 pub mod flat_params;
+pub mod fuse;
 pub mod grad;
 pub mod params;
 pub mod program;

@@ -30,6 +30,7 @@ pub use rounding::nearest;
 const OPS: &[&[OpCheck]] = &[
     cases::embedding::OPS,
     cases::linear::OPS,
+    cases::fused::OPS,
     cases::norm::OPS,
     cases::rope::OPS,
     cases::attention::OPS,
@@ -47,7 +48,7 @@ const OPS: &[&[OpCheck]] = &[
     updates::OPS,
 ];
 
-/// The checks, one an op.
+/// The checks, one for each version of an op.
 pub fn all() -> impl Iterator<Item = &'static OpCheck> {
     OPS.iter().copied().flatten()
 }

@@ -7,7 +7,8 @@
 //!
 //! [`DEFINITIONS`] is the table of all. Graphs, kernel requests, plans and launches are checked
 //! and made by it; what a backend adds to an op is the arithmetic. Primitives are ops of which
-//! others are made where a backend lacks them. An op that is not in
+//! others are made where a backend lacks them; fused ops stand for several, where a backend lists
+//! them. An op that is not in
 //! the table may be a backend's own.
 
 mod adamw;
@@ -73,7 +74,7 @@ pub use div::div;
 pub use dropout::dropout;
 pub use embedding::{EmbeddingLayout, embedding};
 pub use exp::exp;
-pub use linear::linear;
+pub use linear::{is_power_of_two, linear};
 pub use log::log;
 pub use matmul::{Read, matmul};
 pub use mul::mul;
@@ -94,6 +95,9 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &linear::LINEAR,
     &linear::LINEAR_INPUT_BACKWARD,
     &linear::LINEAR_WEIGHT_BACKWARD,
+    &linear::LINEAR_2,
+    &linear::LINEAR_INPUT_BACKWARD_2,
+    &linear::LINEAR_WEIGHT_BACKWARD_2,
     &linear::BIAS_BACKWARD,
     &rms_norm::RMS_NORM,
     &rms_norm::RMS_NORM_BACKWARD,

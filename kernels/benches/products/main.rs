@@ -16,12 +16,12 @@ mod step;
 
 use std::hint::black_box;
 
-use espalier_interface::{Serial, Services};
+use espalier_interface::Serial;
 use espalier_kernels::attention::{self, AttentionShape, Future, Gradients, Inputs};
 use espalier_kernels::decode::{FormatDecoder, Packed, TileDecoder};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear;
-use espalier_kernels::matmul::{self, Dense, Isa, Scalar, Update};
+use espalier_kernels::linear::{self, Onto, WeightGradient};
+use espalier_kernels::matmul::{self, Dense, Isa, Rows, Scalar, Update};
 use half::bf16;
 
 use crate::clock::best;
@@ -105,9 +105,48 @@ fn workspace(isa: Isa, threads: usize, [tokens, n, m]: [usize; 3]) -> usize {
     bytes.into_iter().fold(0, usize::max)
 }
 
+/// `y = x W^T` on one thread.
+fn forward<E: Element>(isa: Isa, x: &[E], weight: &dyn Rows<E::Acc>, y: &mut [E], space: &mut [u8])
+where
+    E::Acc: Scalar,
+{
+    let y = Onto::product(y);
+    linear::forward(isa, &Serial, x, weight, None, y, space);
+}
+
+/// `dx = dy W` on one thread.
+fn input_backward<E: Element>(
+    isa: Isa,
+    dy: &[E],
+    weight: &dyn Rows<E::Acc>,
+    dx: &mut [E],
+    space: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let dx = Onto::product(dx);
+    linear::input_backward(isa, &Serial, dy, weight, dx, space);
+}
+
+/// `dW += dy^T x` on one thread.
+fn weight_backward(
+    isa: Isa,
+    dy: &[f32],
+    x: &[f32],
+    (values, size): (&mut [f32], (usize, usize)),
+    space: &mut [u8],
+) {
+    let dweight = WeightGradient {
+        values,
+        size,
+        alpha: 1.0,
+    };
+    linear::weight_backward(isa, &Serial, dy, x, dweight, space);
+}
+
 /// The three products of one linear layer: dense f32 against the gemm crate, bf16, and packed.
 fn layer(peak: f64, [t, n, m]: [usize; 3]) {
-    let (isa, services): (Isa, &dyn Services) = (Isa::detect(), &Serial);
+    let isa = Isa::detect();
     let (x, w, dy) = (
         numbers::<f32>(t * m),
         numbers::<f32>(n * m),
@@ -146,7 +185,7 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
         println!();
     };
     let secs = best([
-        &mut || linear::forward(isa, services, &x, &dense, None, &mut y, space),
+        &mut || forward(isa, &x, &dense, &mut y, space),
         &mut || {
             gemm_crate(
                 [t, n, m],
@@ -156,20 +195,20 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
                 Update::Overwrite,
             )
         },
-        &mut || linear::forward(isa, services, &xh, &dense_h, None, &mut yh, space_h),
-        &mut || linear::forward(isa, services, &x, &packed, None, &mut y3, space_p),
+        &mut || forward(isa, &xh, &dense_h, &mut yh, space_h),
+        &mut || forward(isa, &x, &packed, &mut y3, space_p),
     ]);
     report("y = x W'", &secs);
     let set = Update::Overwrite;
     let secs = best([
-        &mut || linear::input_backward(isa, services, &dy, &dense, &mut dx, set, space),
+        &mut || input_backward(isa, &dy, &dense, &mut dx, space),
         &mut || gemm_crate([t, m, n], (&dy, [1, n]), (&w, [m, 1]), &mut dx2, set),
-        &mut || linear::input_backward(isa, services, &dyh, &dense_h, &mut dxh, set, space_h),
-        &mut || linear::input_backward(isa, services, &dy, &packed, &mut dx3, set, space_p),
+        &mut || input_backward(isa, &dyh, &dense_h, &mut dxh, space_h),
+        &mut || input_backward(isa, &dy, &packed, &mut dx3, space_p),
     ]);
     report("dx = dy W", &secs);
     let secs = best([
-        &mut || linear::weight_backward(isa, services, &dy, &x, &mut dw, (n, m), space),
+        &mut || weight_backward(isa, &dy, &x, (&mut dw, (n, m)), space),
         &mut || {
             gemm_crate(
                 [n, m, t],
@@ -213,8 +252,8 @@ fn decode() {
         let ([y, y2], [space, space2]) = (&mut ys, &mut spaces);
         let (nf4, other) = (Packed(&nf4), Packed(&other));
         let product = best([
-            &mut || linear::forward(Isa::detect(), &Serial, &x, &nf4, None, y, space),
-            &mut || linear::forward(Isa::detect(), &Serial, &x, &other, None, y2, space2),
+            &mut || forward(Isa::detect(), &x, &nf4, y, space),
+            &mut || forward(Isa::detect(), &x, &other, y2, space2),
         ]);
         let speed = |secs: f64| (rows * cols) as f64 / secs * 1e-9;
         println!(

@@ -7,7 +7,7 @@ use std::time::Instant;
 use espalier_interface::Services;
 use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear;
+use espalier_kernels::linear::{self, Onto};
 use espalier_kernels::matmul::{Dense, Isa, Rows};
 use half::bf16;
 
@@ -59,7 +59,7 @@ fn multiply<E: Element<Acc = f32>>(
 ) {
     let [n, m] = SIZE;
     let (x, mut y) = (numbers::<E>(rows * m), vec![E::default(); rows * n]);
-    linear::forward(isa, on, &x, weight, None, &mut y, space);
+    linear::forward(isa, on, &x, weight, None, Onto::product(&mut y), space);
     black_box(y);
 }
 

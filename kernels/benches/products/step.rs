@@ -5,8 +5,8 @@ use std::time::Instant;
 use espalier_interface::{DType, Services};
 use espalier_kernels::decode::{FormatDecoder, Packed};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear;
-use espalier_kernels::matmul::{Dense, Isa, Rows, Update};
+use espalier_kernels::linear::{self, Onto, WeightGradient};
+use espalier_kernels::matmul::{Dense, Isa, Rows};
 use half::bf16;
 
 use crate::clock::thread_secs;
@@ -87,15 +87,34 @@ impl<E: Element<Acc = f32>> Layer<E> {
         let space = &mut self.space;
         for (kind, weight) in weights.into_iter().enumerate() {
             time(2 * kind, &mut || {
-                linear::forward(isa, on, &self.x, weight, None, &mut self.y, space)
+                linear::forward(
+                    isa,
+                    on,
+                    &self.x,
+                    weight,
+                    None,
+                    Onto::product(&mut self.y),
+                    space,
+                )
             });
             time(2 * kind + 1, &mut || {
-                let set = Update::Overwrite;
-                linear::input_backward(isa, on, &self.y, weight, &mut self.dx, set, space);
+                linear::input_backward(
+                    isa,
+                    on,
+                    &self.y,
+                    weight,
+                    Onto::product(&mut self.dx),
+                    space,
+                );
             });
         }
         time(4, &mut || {
-            linear::weight_backward(isa, on, &self.y, &self.x, &mut self.dweight, (n, m), space)
+            let grown = WeightGradient {
+                values: &mut self.dweight,
+                size: (n, m),
+                alpha: 1.0,
+            };
+            linear::weight_backward(isa, on, &self.y, &self.x, grown, space)
         });
         secs
     }

@@ -39,7 +39,7 @@ where
         &x,
         weight,
         Some(&bias),
-        &mut y,
+        Onto::product(&mut y),
         &mut workspace,
     );
     input_backward(
@@ -47,8 +47,7 @@ where
         &services,
         &dy,
         weight,
-        &mut dx,
-        Update::Overwrite,
+        Onto::product(&mut dx),
         &mut workspace,
     );
     weight_backward(
@@ -56,8 +55,11 @@ where
         &services,
         &dy,
         &x,
-        &mut dweight,
-        (n, m),
+        WeightGradient {
+            values: &mut dweight,
+            size: (n, m),
+            alpha: 1.0,
+        },
         &mut workspace,
     );
     (y, dx, dweight)
@@ -126,4 +128,35 @@ fn a_packed_weight_has_the_bits_of_its_decoded_values() {
     check::<f32>();
     check::<bf16>();
     check::<f64>();
+}
+
+#[test]
+fn a_power_of_two_times_a_gradient_has_the_bits_of_the_gradient_of_scaled_tokens() {
+    fn check<E: Element>([tokens, n, m]: [usize; 3], alpha: f64)
+    where
+        E::Acc: Scalar,
+    {
+        let (dy, x) = (numbers::<E>(tokens * n, 1), numbers::<E>(tokens * m, 2));
+        let scaled = dy.iter().map(|dy| dy.load() * E::Acc::from_f64(alpha));
+        let scaled: Vec<E> = scaled.map(E::store).collect();
+        let mut workspace = vec![0; workspace_bytes::<E::Acc>(Isa::detect(), 2, [n, m, tokens])];
+        for &isa in Isa::available() {
+            let mut grow = |dy: &[E], alpha| {
+                let mut dweight = numbers::<E::Acc>(n * m, 3);
+                let grown = WeightGradient {
+                    values: &mut dweight,
+                    size: (n, m),
+                    alpha,
+                };
+                weight_backward(isa, &Threads(2), dy, &x, grown, &mut workspace);
+                dweight
+            };
+            assert!(grow(&dy, alpha) == grow(&scaled, 1.0), "{isa:?}, {alpha}");
+        }
+    }
+    for (shape, alpha) in [([5, 70, 16], 4.0), ([600, 16, 70], 0.125), ([0, 3, 4], 2.0)] {
+        check::<f32>(shape, alpha);
+        check::<bf16>(shape, alpha);
+        check::<f64>(shape, alpha);
+    }
 }

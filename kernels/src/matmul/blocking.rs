@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use super::block::{DEPTH, Depth, GROUP_COLS, PANEL_COLS};
+use super::combine::SumHome;
 use super::source::Summed;
 
 /// Elements of a packed chunk.
@@ -41,7 +42,7 @@ pub(super) struct Blocking {
     chunk: usize,
     /// Parts of a pass.
     pass: usize,
-    sums: Sums,
+    sums: SumHome,
     is_small: bool,
     is_one_block: bool,
     /// Rows of a multiplying task, and its columns.
@@ -57,18 +58,9 @@ pub(super) struct Unit {
     pub parts: Range<usize>,
 }
 
-/// Where the sums of a task are until they are complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sums {
-    /// In the output, which has their dtype.
-    InOutput,
-    /// Beside it.
-    Beside,
-}
-
 impl Blocking {
     /// The blocking of a product of `rows` and `cols` over `depth`, for `threads` threads.
-    pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: Sums, threads: usize) -> Self {
+    pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: SumHome, threads: usize) -> Self {
         let parts = depth.parts();
         // Nothing that is packed is used twice.
         let is_one_block = rows <= TASK_ROWS;
@@ -80,7 +72,7 @@ impl Blocking {
         let most = most.min(MOST_COLS) / PANEL_COLS * PANEL_COLS;
         let chunk = even(cols.max(1), most).next_multiple_of(PANEL_COLS);
         let band = match sums {
-            Sums::Beside if pass < parts => BAND_ROWS,
+            SumHome::Beside if pass < parts => BAND_ROWS,
             _ => rows,
         };
         let is_small = rows * cols * depth.elements() < LEAST_WORK;
@@ -218,7 +210,7 @@ impl Blocking {
 
     /// Rows whose sums are kept from pass to pass.
     pub fn kept_rows(&self) -> usize {
-        if self.passes() > 1 && self.sums == Sums::Beside {
+        if self.passes() > 1 && self.sums == SumHome::Beside {
             self.band.min(self.rows)
         } else {
             0

@@ -20,8 +20,9 @@ pub use nibbles::{BlockScales, Nibbles};
 use super::bf16_model::round;
 use super::block::DEPTH;
 use super::blocking::LEAST_WORK;
+use super::combine::Sums;
 use super::panel::STRIP;
-use super::rounding::store_row;
+use super::rounding::{Sum, store_row};
 use super::scalar::sealed::Packed as _;
 use super::source::{Operand, Rows, Summed, same};
 use super::{Isa, Scalar, Update, each_task, slot_bytes};
@@ -76,7 +77,7 @@ where
     pub right: Operand<'a, E::Acc>,
     pub out: &'a Parts<'a, E>,
     pub stride: usize,
-    pub update: Update,
+    pub sums: Sums<'a, E>,
     pub bias: Option<&'a dyn Rows<E::Acc>>,
 }
 
@@ -200,8 +201,10 @@ where
                 unsafe { self.out.part(i * self.stride + some.start, some.len()) }
             };
             // An output in the dtype of sums is their first term where they are added to it.
-            let own = E::DTYPE == E::Acc::DTYPE;
-            let first_update = if own { self.update } else { Update::Overwrite };
+            let (first_update, sum) = match self.sums {
+                Sums::InOutput(update) => (update, Sum::PRODUCT),
+                Sums::Beside(sum) => (Update::Overwrite, sum),
+            };
             if first_update == Update::Accumulate {
                 for (i, sums) in memory.sums.chunks_exact_mut(WIDE).take(rows).enumerate() {
                     sums.iter_mut()
@@ -222,13 +225,13 @@ where
                 let (values, _) = bias.window(0..1, some.clone(), memory.added);
                 &values[..some.len()]
             });
-            let last_update = if own { Update::Overwrite } else { self.update };
             let sums = memory.sums.chunks_exact_mut(WIDE).take(rows);
             vectorized(
                 #[inline(always)]
                 || {
                     for (i, sums) in sums.enumerate() {
-                        store_row(&mut sums[..some.len()], added, last_update, row(i));
+                        let sum = sum.part(i * self.stride + some.start, some.len());
+                        store_row(&mut sums[..some.len()], added, sum, row(i));
                     }
                 },
             );

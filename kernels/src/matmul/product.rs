@@ -7,13 +7,14 @@ use std::ops::Range;
 use espalier_interface::Services;
 
 use super::block::{DEPTH, Depth, EDGE};
-use super::blocking::{Blocking, Sums, TASK_ROWS};
+use super::blocking::{Blocking, TASK_ROWS};
+use super::combine::{SumHome, Sums};
 use super::panel::{STRIP, TAIL};
 use super::pipeline::{BUFFERS, Order, Pipeline, Task};
 use super::slots::{self, Slots};
 use super::source::{Operand, Rows};
 use super::tasks::Shared;
-use super::{Isa, Scalar, Update};
+use super::{Isa, Scalar};
 use crate::element::Element;
 use crate::split::Parts;
 
@@ -33,18 +34,10 @@ where
     pub out: Parts<'a, E>,
     /// Elements from one of its rows to the next.
     pub stride: usize,
-    pub update: Update,
+    /// Where partial sums are added up, and what comes of them.
+    pub sums: Sums<'a, E>,
     /// Added to every row before rounding.
     pub bias: Option<&'a dyn Rows<E::Acc>>,
-}
-
-/// Where sums of products with outputs of `E` are.
-pub(super) fn sums_of<E: Element>() -> Sums {
-    if E::DTYPE == E::Acc::DTYPE {
-        Sums::InOutput
-    } else {
-        Sums::Beside
-    }
 }
 
 /// Elements of the scalar in a product's workspace.
@@ -58,11 +51,12 @@ struct Space {
 }
 
 impl Space {
-    fn of<E: Element>(blocking: &Blocking) -> Self {
-        let sums = match sums_of::<E>() {
-            Sums::Beside if blocking.keeps_sums() => 0,
-            Sums::Beside => TASK_ROWS * (blocking.sum_cols() + ROW_GAP),
-            Sums::InOutput => 0,
+    fn of(blocking: &Blocking, home: SumHome) -> Self {
+        let sums = match home {
+            SumHome::Beside if !blocking.keeps_sums() => {
+                TASK_ROWS * (blocking.sum_cols() + ROW_GAP)
+            }
+            SumHome::Beside | SumHome::Output => 0,
         };
         Space {
             packed: blocking.units().min(BUFFERS) * blocking.packed(),
@@ -83,6 +77,7 @@ pub(super) fn workspace_bytes<E: Element>(
     isa: Isa,
     threads: usize,
     [rows, cols, depth]: [usize; 3],
+    home: SumHome,
 ) -> usize
 where
     E::Acc: Scalar,
@@ -90,8 +85,8 @@ where
     let depth = Depth::new(isa, depth);
     let sizes = depth.shallower().flat_map(|depth| {
         [rows, rows.min(TASK_ROWS)].map(|rows| {
-            let blocking = Blocking::new([rows, cols], depth, sums_of::<E>(), threads);
-            let space = Space::of::<E>(&blocking);
+            let blocking = Blocking::new([rows, cols], depth, home, threads);
+            let space = Space::of(&blocking, home);
             slots::bytes::<E::Acc>(space.packed + space.kept, space.share, threads)
         })
     });
@@ -109,8 +104,9 @@ where
     pub fn run(&self, services: &dyn Services, workspace: &mut [u8]) {
         let ((rows, elements), (cols, _)) = (self.left.size(), self.right.size());
         let depth = Depth::new(self.isa, elements);
-        let blocking = Blocking::new([rows, cols], depth, sums_of::<E>(), services.threads());
-        let space = Space::of::<E>(&blocking);
+        let home = self.sums.home();
+        let blocking = Blocking::new([rows, cols], depth, home, services.threads());
+        let space = Space::of(&blocking, home);
         let order = Order {
             units: blocking.units(),
             packs: blocking.packs(self.right.summed),

@@ -6,12 +6,13 @@ use std::ops::Range;
 use super::Scalar;
 use super::Update;
 use super::block::{DEPTH, Depth, EDGE, GROUP_COLS, PackedPart, Tile, left_cut, right_cut};
-use super::blocking::{Blocking, Sums, TASK_ROWS, Unit};
+use super::blocking::{Blocking, TASK_ROWS, Unit};
+use super::combine::Sums;
 use super::pack::pack;
 use super::panel::{Panel, STRIP, TAIL};
 use super::pipeline::BUFFERS;
-use super::product::{Product, ROW_GAP, sums_of};
-use super::rounding::store_row;
+use super::product::{Product, ROW_GAP};
+use super::rounding::{Sum, store_row};
 use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
@@ -87,11 +88,13 @@ where
             &values[..cols.len()]
         });
         let (unit, tile) = ((unit_idx, &unit), (rows, cols));
-        match sums_of::<E>() {
-            Sums::InOutput => self.sum_in_output(unit, tile, added, &mut space),
-            Sums::Beside => {
+        match self.product.sums {
+            Sums::InOutput(update) => {
+                self.sum_in_output(unit, tile, (update, added), &mut space);
+            }
+            Sums::Beside(sum) => {
                 let sums = self.sums(unit.1, &tile, sums);
-                self.sum_beside(unit, tile, (sums, added), &mut space);
+                self.sum_beside(unit, tile, (sums, sum, added), &mut space);
             }
         }
     }
@@ -172,7 +175,7 @@ where
         &self,
         (unit_idx, unit): (usize, &Unit),
         (rows, cols): (Range<usize>, Range<usize>),
-        added: Option<&[E::Acc]>,
+        (first_update, added): (Update, Option<&[E::Acc]>),
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
         let product = self.product;
@@ -186,7 +189,7 @@ where
         };
         for part in unit.parts.clone() {
             let update = if part == 0 {
-                product.update
+                first_update
             } else {
                 Update::Accumulate
             };
@@ -213,7 +216,7 @@ where
         &self,
         (unit_idx, unit): (usize, &Unit),
         (rows, cols): (Range<usize>, Range<usize>),
-        (sums, added): (Tile<E::Acc>, Option<&[E::Acc]>),
+        (sums, sum, added): (Tile<E::Acc>, Sum<'_, E>, Option<&[E::Acc]>),
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
         let product = self.product;
@@ -248,7 +251,8 @@ where
                                     product.row(rows.start + row, to.clone()),
                                 )
                             };
-                            store_row(sums, added, product.update, out);
+                            let first = (rows.start + row) * product.stride + to.start;
+                            store_row(sums, added, sum.part(first, some.len()), out);
                         }
                     },
                 );

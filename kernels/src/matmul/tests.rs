@@ -33,6 +33,35 @@ fn product<A: Element, B: Element, E: Element>(
 ) where
     E::Acc: Scalar,
 {
+    let combine = match update {
+        Update::Overwrite => Combine::PRODUCT,
+        Update::Accumulate if E::DTYPE == E::Acc::DTYPE => Combine::Accumulate,
+        Update::Accumulate => Combine::Sum(Sum {
+            alpha: 1.0,
+            added: Added::Output,
+        }),
+    };
+    combined(
+        (isa, services),
+        (a, a_summed),
+        (b, b_summed),
+        [m, n, k],
+        (out, combine),
+        bias,
+    );
+}
+
+/// [`product`], for an output that comes of it in any way.
+fn combined<A: Element, B: Element, E: Element>(
+    (isa, services): (Isa, &dyn Services),
+    (a, a_summed): (&[A], Summed),
+    (b, b_summed): (&[B], Summed),
+    [m, n, k]: [usize; 3],
+    (out, combine): (&mut [E], Combine<'_, E>),
+    bias: Option<&[E::Acc]>,
+) where
+    E::Acc: Scalar,
+{
     let left = match a_summed {
         Summed::Cols => Dense::new(a, m, k),
         Summed::Rows => Dense::new(a, k, m),
@@ -41,7 +70,9 @@ fn product<A: Element, B: Element, E: Element>(
         Summed::Cols => Dense::new(b, n, k),
         Summed::Rows => Dense::new(b, k, n),
     };
-    let mut workspace = vec![0xFF; workspace_bytes::<E>(isa, services.threads(), [m, n, k])];
+    let most = [m, n, k];
+    let bytes = sum_workspace_bytes::<E>(isa, services.threads(), most);
+    let mut workspace = vec![0xFF; bytes];
     let bias = bias.map(|bias| Dense::new(bias, 1, n));
     matmul(
         isa,
@@ -57,7 +88,7 @@ fn product<A: Element, B: Element, E: Element>(
         Output {
             values: out,
             stride: n,
-            update,
+            combine,
             bias: bias.as_ref().map(|bias| bias as &dyn Rows<E::Acc>),
         },
         &mut workspace,
@@ -249,7 +280,7 @@ fn strided_outputs_keep_the_elements_between_rows() {
         Output {
             values: &mut out,
             stride: 50,
-            update: Update::Overwrite,
+            combine: Combine::PRODUCT,
             bias: None,
         },
         &mut workspace,
@@ -308,4 +339,58 @@ fn cutting_a_product_changes_no_bit() {
         check::<bf16>(shape);
         check::<f32>(shape);
     }
+}
+
+/// Sums of products of one and of several partial sums, with and without a bias.
+#[test]
+fn a_sum_has_the_bits_of_a_product_and_a_sum_after_it() {
+    fn check<E: Element>([m, n, k]: [usize; 3], threads: usize)
+    where
+        E::Acc: Scalar,
+    {
+        let (a, b) = (numbers::<E>(m * k, 1), numbers::<E>(n * k, 2));
+        let (bias, before) = (numbers::<E::Acc>(n, 3), numbers::<E>(m * n, 4));
+        let sides = ((&a[..], Summed::Cols), (&b[..], Summed::Cols));
+        let services = Threads(threads);
+        for (&isa, bias) in Isa::available()
+            .iter()
+            .flat_map(|isa| [(isa, None), (isa, Some(&bias[..]))])
+        {
+            let store = |sum: Sum<'_, E>, mut out: Vec<E>| {
+                let to = (&mut out[..], Combine::Sum(sum));
+                combined((isa, &services), sides.0, sides.1, [m, n, k], to, bias);
+                out
+            };
+            let product = store(Sum::PRODUCT, vec![E::default(); m * n]);
+            for alpha in [1.0, -0.3] {
+                let times = E::Acc::from_f64(alpha);
+                let expected = |earlier: Option<&E>, p: &E| {
+                    let p = times * p.load();
+                    E::store(earlier.map_or(p, |earlier| earlier.load() + p))
+                };
+                let scaled: Vec<E> = product.iter().map(|p| expected(None, p)).collect();
+                let sums = before.iter().zip(&product);
+                let sums: Vec<E> = sums.map(|(e, p)| expected(Some(e), p)).collect();
+                let other = || vec![E::default(); m * n];
+                for (added, out, expected) in [
+                    (Added::Nothing, other(), &scaled),
+                    (Added::Output, before.clone(), &sums),
+                    (Added::Values(&before[..]), other(), &sums),
+                ] {
+                    let found = store(Sum { alpha, added }, out);
+                    assert!(
+                        found == *expected,
+                        "{isa:?}, {m} x {n}, depth {k}, {added:?}"
+                    );
+                }
+            }
+        }
+    }
+    for (shape, threads) in [([3, 5, 1], 1), ([40, 77, 16], 1), ([70, 600, 300], 2)] {
+        check::<f32>(shape, threads);
+        check::<bf16>(shape, threads);
+        check::<f64>(shape, threads);
+    }
+    check::<f32>([600, 40, 1030], 3);
+    check::<bf16>([600, 40, 1030], 3);
 }

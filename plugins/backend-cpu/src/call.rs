@@ -56,8 +56,8 @@ pub struct Call<'a> {
 pub enum Overlap {
     /// No output may overlap another range.
     None,
-    /// Output 0 may be exactly input 0's range.
-    InPlace,
+    /// Output 0 may be exactly the range of the input with this index.
+    InPlaceOf(usize),
 }
 
 impl<'a> Call<'a> {
@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
             let ((a, n), (b, m)) = (place(a), place(b));
             n > 0 && m > 0 && a < b + m && b < a + n
         };
-        let (mut clash, mut in_place) = (None, false);
+        let (mut clash, mut in_place) = (None, None);
         for i in 0..count {
             let Some(a) = &self.slots[i] else { continue };
             if self.workspace.as_ref().is_some_and(|w| meet(w, &a.span)) {
@@ -121,14 +121,14 @@ impl<'a> Call<'a> {
                     continue;
                 }
                 let same = place(&a.span) == place(&b.span);
-                if same && allowed == Overlap::InPlace && i == 0 && j == self.outputs {
-                    in_place = true;
+                if same && allowed == Overlap::InPlaceOf(i) && j == self.outputs {
+                    in_place = Some(i);
                 } else {
                     clash = Some(format!("ranges {i} and {j} overlap, and one is written"));
                 }
             }
         }
-        if in_place && let Some(input) = &mut self.slots[0] {
+        if let Some(input) = in_place.and_then(|index| self.slots[index].as_mut()) {
             input.shared = true;
         }
         match clash {
@@ -137,9 +137,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// True where output 0 is input 0's range: only the output may then be taken.
+    /// True where output 0 is an input's range: only the output may then be taken.
     pub fn in_place(&self) -> bool {
-        self.slots[0].as_ref().is_some_and(|slot| slot.shared)
+        self.slots.iter().flatten().any(|slot| slot.shared)
     }
 
     /// The scalars at `places` of a launch.

@@ -64,10 +64,10 @@ impl Made {
         }
     }
 
-    /// The kernel, which may write its first output over its first input.
-    pub fn in_place(self) -> Self {
+    /// The kernel, which may write its first output over input `index`.
+    pub fn in_place_of(self, index: usize) -> Self {
         Made {
-            overlap: Overlap::InPlace,
+            overlap: Overlap::InPlaceOf(index),
             ..self
         }
     }
@@ -89,42 +89,45 @@ pub struct Op {
     prepare: fn(&Asked<'_>, &Setting<'_>) -> Result<Made>,
 }
 
-const OPS: &[&[Op]] = &[
-    adamw::OPS,
-    arithmetic::OPS,
-    attention::OPS,
-    bias::OPS,
-    cross_entropy::OPS,
-    dropout::OPS,
-    elementwise::OPS,
-    embedding::OPS,
-    expand::OPS,
-    flat::OPS,
-    linear::OPS,
-    matmul::OPS,
-    param_value::OPS,
-    reduce::OPS,
-    rms_norm::OPS,
-    rope::OPS,
-    row_norms::OPS,
-    rows::OPS,
-    scale_channels::OPS,
-    sgd::OPS,
-    sinusoids::OPS,
-    swiglu::OPS,
+/// All ops, each table with the version of its ops.
+const OPS: &[(u32, &[Op])] = &[
+    (1, adamw::OPS),
+    (1, arithmetic::OPS),
+    (1, attention::OPS),
+    (1, bias::OPS),
+    (1, cross_entropy::OPS),
+    (1, dropout::OPS),
+    (1, elementwise::OPS),
+    (1, embedding::OPS),
+    (1, expand::OPS),
+    (1, flat::OPS),
+    (1, linear::OPS),
+    (2, linear::FUSED),
+    (1, matmul::OPS),
+    (1, param_value::OPS),
+    (1, reduce::OPS),
+    (1, rms_norm::OPS),
+    (1, rope::OPS),
+    (1, row_norms::OPS),
+    (1, rows::OPS),
+    (1, scale_channels::OPS),
+    (1, sgd::OPS),
+    (1, sinusoids::OPS),
+    (1, swiglu::OPS),
 ];
-
-/// Version of all ops here.
-const VERSION: u32 = 1;
 
 /// The ops that every device has.
 pub fn ids() -> Vec<OpId> {
-    let all = OPS.iter().copied().flatten();
-    all.map(|op| OpId {
+    let id = |(version, op): (u32, &Op)| OpId {
         name: op.name.to_owned(),
-        version: VERSION,
-    })
-    .collect()
+        version,
+    };
+    all().map(id).collect()
+}
+
+fn all() -> impl Iterator<Item = (u32, &'static Op)> {
+    let tables = OPS.iter();
+    tables.flat_map(|(version, ops)| ops.iter().map(|op| (*version, op)))
 }
 
 /// Prepares a requested kernel.
@@ -133,14 +136,21 @@ pub fn ids() -> Vec<OpId> {
 /// `UNSUPPORTED` for an op, version, dtype or layout that this backend does not have, `INVALID` for
 /// a request that contradicts its op.
 pub fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    let all = || OPS.iter().copied().flatten();
-    let Some(op) = all().find(|op| op.name == asked.request.op) else {
-        let names: Vec<_> = all().map(|op| op.name).collect();
+    let wanted = asked.request;
+    let versions: Vec<(u32, &Op)> = all().filter(|(_, op)| op.name == wanted.op).collect();
+    if versions.is_empty() {
+        let names: Vec<_> = ids().iter().map(OpId::to_string).collect();
         return Err(asked.unsupported(format!("not known here; known are {}", names.join(", "))));
-    };
-    if asked.request.version != VERSION {
-        let found = asked.request.version;
-        return Err(asked.unsupported(format!("version {found}, expected {VERSION}")));
     }
-    (op.prepare)(asked, setting)
+    match versions
+        .iter()
+        .find(|(version, _)| *version == wanted.version)
+    {
+        Some((_, op)) => (op.prepare)(asked, setting),
+        None => {
+            let known: Vec<_> = versions.iter().map(|(one, _)| one.to_string()).collect();
+            let (found, known) = (wanted.version, known.join(" or "));
+            Err(asked.unsupported(format!("version {found}, expected {known}")))
+        }
+    }
 }

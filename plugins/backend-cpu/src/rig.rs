@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    BufferRange, KernelRequest, Kernels, Launch, Memory, MemoryKind, Operand, ParamOperand, Result,
-    Serial, Stream, WeightLayout,
+    BufferRange, KernelRequest, Kernels, Launch, Memory, MemoryKind, OpId, Operand, ParamOperand,
+    Result, Serial, Stream, WeightLayout,
 };
 
 use crate::call::Number;
@@ -74,7 +74,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A launch of `op` on `tokens` tokens.
+    /// A launch of `op`, `NAME` or `NAME.VERSION`, on `tokens` tokens.
     pub fn new(op: &'static str, tokens: usize) -> Self {
         Rig {
             device: CpuDevice::new(Arc::new(Serial)),
@@ -126,7 +126,9 @@ impl Rig {
 
     /// The request for this launch.
     pub fn request(&self) -> KernelRequest {
-        KernelRequest::new(self.op)
+        let op = OpId::named(self.op);
+        KernelRequest::new(&op.name)
+            .version(op.version)
             .attributes(self.attributes.clone())
             .inputs(self.inputs.iter().map(|a| a.operand.clone()).collect())
             .params(self.params.iter().map(|p| p.0.clone()).collect())

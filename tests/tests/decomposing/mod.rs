@@ -19,7 +19,7 @@ use espalier_interface::{
 /// A device that runs one op by its decomposition.
 pub struct Decomposing {
     device: Box<dyn Device>,
-    hidden: &'static str,
+    hidden: OpId,
     /// The kernels that are sequences of others, by number.
     sequences: Mutex<HashMap<u64, Sequence>>,
 }
@@ -44,13 +44,14 @@ struct Part {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OperandId {
     Value(usize),
-    Param(usize),
+    /// A param, and which of its ranges.
+    Param(usize, usize),
     Gradient(usize),
 }
 
 impl Decomposing {
     /// `device` without the op `hidden`.
-    pub fn new(device: Box<dyn Device>, hidden: &'static str) -> Self {
+    pub fn new(device: Box<dyn Device>, hidden: OpId) -> Self {
         Decomposing {
             device,
             hidden,
@@ -59,11 +60,11 @@ impl Decomposing {
     }
 
     /// The kernels of the parts of `request`.
-    fn sequence(&self, request: &KernelRequest) -> Result<Sequence> {
+    fn sequence(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Sequence> {
         let mut whole = WholeCall::of(request);
-        let listed = DEFINITIONS.iter().filter(|op| op.name != self.hidden);
-        let listed = listed.map(|op| OpId::first(op.name)).collect();
-        let ops = BackendOps::new("test", Some(listed));
+        let listed = DEFINITIONS.iter().map(|op| op.id());
+        let listed = listed.filter(|op| *op != self.hidden);
+        let ops = BackendOps::new("test", Some(listed.collect()));
         let (unit, backward) = (&mut whole.unit, &mut whole.backward);
         decompose(unit, backward, &ops, whole.dtypes, &mut BTreeSet::new())?;
         let values = whole.unit.graph.values.iter().map(|value| Operand {
@@ -72,7 +73,8 @@ impl Decomposing {
         });
         let values: Vec<Operand> = values.collect();
         let nodes = whole.backward.nodes.iter();
-        let parts = nodes.map(|node| self.part(node, request, (&values, &whole.params)));
+        let operands = (&values[..], &whole.params[..], decoders);
+        let parts = nodes.map(|node| self.part(node, request, operands));
         Ok(Sequence {
             request: request.clone(),
             parts: parts.collect::<Result<_>>()?,
@@ -86,11 +88,12 @@ impl Decomposing {
         &self,
         node: &GradNode,
         whole: &KernelRequest,
-        (values, params): (&[Operand], &[ParamOperand]),
+        (values, params, decoders): (&[Operand], &[ParamOperand], &[Option<Decoder>]),
     ) -> Result<Part> {
         let outputs = node.outputs.iter();
         let outputs = outputs.map(|target| of_target(target, values, params));
         let request = KernelRequest::new(node.op)
+            .version(node.version)
             .attributes(node.attributes.clone())
             .inputs(node.inputs.iter().map(|&id| values[id].clone()).collect())
             .params(node.params.iter().map(|&id| params[id].clone()).collect())
@@ -99,10 +102,10 @@ impl Decomposing {
         // As the boundary does.
         request.validate()?;
         let call = request.call().expect("a part is an op");
-        let decoders = vec![None; request.params.len()];
+        let decoders: Vec<_> = node.params.iter().map(|&id| decoders[id]).collect();
         Ok(Part {
             prepared: self.device.prepare(&request, &decoders)?,
-            operands: places(&node.inputs, &node.params, &node.outputs),
+            operands: places(&node.inputs, &node.params, &node.outputs, params),
             takes_scalars: !call.definition.scalars.is_empty(),
         })
     }
@@ -198,11 +201,12 @@ impl WholeCall {
             outputs.push(Target::Gradient(graph.param("gradient", shape)));
         }
         let read: Vec<usize> = (0..request.params.len()).collect();
-        let places = places(&inputs, &read, &outputs);
+        let places = places(&inputs, &read, &outputs, &params);
         let node = GradNode {
-            op: definition(&request.op, 1)
+            op: definition(&request.op, request.version)
                 .expect("an op of the interface")
                 .name,
+            version: request.version,
             inputs,
             params: read,
             outputs,
@@ -242,9 +246,20 @@ fn value(graph: &mut Graph, operand: &Operand) -> usize {
 }
 
 /// Operands in the order of a launch: inputs, params, outputs.
-fn places(inputs: &[usize], params: &[usize], outputs: &[Target]) -> Vec<OperandId> {
+fn places(
+    inputs: &[usize],
+    read: &[usize],
+    outputs: &[Target],
+    params: &[ParamOperand],
+) -> Vec<OperandId> {
     let inputs = inputs.iter().map(|&id| OperandId::Value(id));
-    let params = params.iter().map(|&id| OperandId::Param(id));
+    let params = read.iter().flat_map(|&id| {
+        let ranges = match &params[id].layout {
+            WeightLayout::Dense(_) => 1,
+            WeightLayout::Packed(format) => format.segments.len(),
+        };
+        (0..ranges).map(move |range| OperandId::Param(id, range))
+    });
     let outputs = outputs.iter().map(|target| match *target {
         Target::Value(id) => OperandId::Value(id),
         Target::Gradient(id) => OperandId::Gradient(id),
@@ -326,8 +341,8 @@ impl Streams for Decomposing {
 }
 
 impl Kernels for Decomposing {
-    fn prepare(&self, request: &KernelRequest, _: &[Option<Decoder>]) -> Result<Prepared> {
-        let sequence = self.sequence(request)?;
+    fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
+        let sequence = self.sequence(request, decoders)?;
         let mut sequences = self.sequences.lock().expect("no test panics within");
         let kernel = Kernel(sequences.len() as u64);
         sequences.insert(kernel.0, sequence);

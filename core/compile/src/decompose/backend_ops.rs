@@ -35,6 +35,11 @@ impl BackendOps {
         })
     }
 
+    /// Whether the backend says that it has version `version` of `op`.
+    pub fn lists(&self, op: &str, version: u32) -> bool {
+        !self.has_all() && self.has(op, version)
+    }
+
     /// Checks that the backend has the op of `request`.
     ///
     /// # Errors
@@ -49,7 +54,7 @@ impl BackendOps {
     /// The error for `what`, which the backend lacks.
     pub(super) fn lacks(&self, what: &str) -> PluginError {
         let listed = self.listed.iter().flatten();
-        let names: Vec<&str> = listed.map(|one| one.name.as_str()).collect();
+        let names: Vec<String> = listed.map(OpId::to_string).collect();
         PluginError::unsupported(format!(
             "{what} is not among the ops of backend `{}` and has no decomposition into them; it \
              has {}",

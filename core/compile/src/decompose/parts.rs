@@ -9,6 +9,7 @@ use crate::params::Dtypes;
 /// A call that is to be decomposed.
 pub(super) struct Whole<'a> {
     pub op: &'a str,
+    pub version: u32,
     pub attributes: &'a Attributes,
     pub inputs: &'a [ValueId],
     pub params: &'a [usize],
@@ -58,10 +59,23 @@ impl<'a> Parts<'a> {
         target: Target,
         attributes: Attributes,
     ) {
+        self.emit_with(op, inputs, &[], target, attributes);
+    }
+
+    /// [`Parts::emit`] of an op that reads params.
+    pub fn emit_with(
+        &mut self,
+        op: &'static str,
+        inputs: &[ValueId],
+        params: &[usize],
+        target: Target,
+        attributes: Attributes,
+    ) {
         self.nodes.push(GradNode {
             op,
+            version: 1,
             inputs: inputs.to_vec(),
-            params: Vec::new(),
+            params: params.to_vec(),
             outputs: vec![target],
             attributes,
             dropout: None,
@@ -126,15 +140,8 @@ impl<'a> Parts<'a> {
     pub fn param(&mut self, param: usize, columns: u64) -> ValueId {
         let tile = columns / self.elements(param).max(1);
         let value = self.value(rows(columns), DType::REDUCE);
-        self.nodes.push(GradNode {
-            op: "broadcast_param",
-            inputs: Vec::new(),
-            params: vec![param],
-            outputs: vec![Target::Value(value)],
-            attributes: Attributes::new().with("tile", tile),
-            dropout: None,
-            site: None,
-        });
+        let (to, attributes) = (Target::Value(value), Attributes::new().with("tile", tile));
+        self.emit_with("broadcast_param", &[], &[param], to, attributes);
         value
     }
 
@@ -173,6 +180,12 @@ impl<'a> Parts<'a> {
             }
             _ => self.emit(op, inputs, target, attributes),
         }
+    }
+
+    /// A new value of the type of `value`.
+    pub fn like(&mut self, value: ValueId) -> ValueId {
+        let ty = self.graph.values[value].clone();
+        self.value(ty.shape, ty.dtype)
     }
 
     fn value(&mut self, shape: Vec<Dim>, dtype: DType) -> ValueId {

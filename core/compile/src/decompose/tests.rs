@@ -124,6 +124,7 @@ fn parts_fit_their_definitions_in_every_dtype() {
                 let definition = op::definition(&node.op, 1).expect("a part is an op");
                 let node = GradNode {
                     op: definition.name,
+                    version: 1,
                     inputs: node.inputs.clone(),
                     params: node.params.clone(),
                     outputs: node.outputs.iter().copied().map(Target::Value).collect(),
@@ -258,11 +259,12 @@ fn an_op_lists_the_parts_that_its_calls_are_made_of() {
                 (*op, attributes, inputs, params, outputs.clone())
             });
             for (op, attributes, inputs, params, outputs) in forward.chain(backward) {
-                let Some(known) = decomposition(op) else {
+                let Some(known) = decomposition(op, 1) else {
                     continue;
                 };
                 let whole = Whole {
                     op,
+                    version: 1,
                     attributes,
                     inputs,
                     params,

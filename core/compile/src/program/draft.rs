@@ -77,7 +77,7 @@ impl Draft {
         let node = &self.backward.nodes[index];
         Call {
             op: node.op,
-            version: 1,
+            version: node.version,
             attributes: &node.attributes,
             inputs: &node.inputs,
             params: &node.params,

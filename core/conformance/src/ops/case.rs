@@ -76,6 +76,8 @@ pub struct OpCase {
     pub sequences: u64,
     /// Scalars in the op's order.
     pub scalars: Vec<f64>,
+    /// Index of the input in whose memory the first output lies; none if it has its own.
+    pub in_place_of: Option<usize>,
 }
 
 impl OpCase {
@@ -92,6 +94,7 @@ impl OpCase {
             tokens,
             sequences: 1,
             scalars: Vec::new(),
+            in_place_of: None,
         }
     }
 
@@ -108,6 +111,21 @@ impl OpCase {
     pub fn sequences(mut self, count: usize) -> Self {
         self.sequences = count as u64;
         self.request.max_sequences = count as u64 + MORE_SEQUENCES;
+        self
+    }
+
+    /// The launch of that version of the op.
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.request.version = version;
+        self
+    }
+
+    /// With the first output in the memory of input `index`, which has its size.
+    #[must_use]
+    pub fn in_place_of(mut self, index: usize) -> Self {
+        self.in_place_of = Some(index);
+        self.name += ", in place";
         self
     }
 

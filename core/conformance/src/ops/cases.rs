@@ -12,6 +12,7 @@ pub mod cross_entropy;
 pub mod embedding;
 pub mod expand;
 pub mod flat;
+pub mod fused;
 pub mod indexed;
 pub mod linear;
 pub mod matmul;

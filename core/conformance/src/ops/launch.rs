@@ -123,7 +123,12 @@ fn pieces(case: &OpCase) -> Vec<Piece> {
             output,
         }
     });
-    placed.collect()
+    let mut placed: Vec<Piece> = placed.collect();
+    if let Some(input) = case.in_place_of {
+        let output = placed.len() - request.outputs.len();
+        placed[output].begin = placed[input].begin;
+    }
+    placed
 }
 
 /// A name for each range of the params.
@@ -229,7 +234,8 @@ fn launch(
 
 /// The buffer before a launch.
 fn image(case: &OpCase, pieces: &[Piece], filling: u8) -> Vec<u8> {
-    let end = pieces.last().map_or(0, |piece| piece.begin + piece.most);
+    let ends = pieces.iter().map(|piece| piece.begin + piece.most);
+    let end = ends.max().unwrap_or_default();
     let mut image = vec![filling; end + 2 * ALIGNMENT];
     let operands = case.inputs.iter().chain(&case.params).map(Some);
     let outputs = case.outputs.iter().map(|target| target.start.as_ref());

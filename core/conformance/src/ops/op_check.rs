@@ -4,7 +4,8 @@ use super::case::OpCase;
 
 /// An op and its cases.
 pub struct OpCheck {
-    /// Name of its check: `op.` and the op.
+    /// Name of its check: `op.`, the op, and where its version is another than 1, that, as in
+    /// `op.linear.2`.
     pub name: &'static str,
     /// What the check asserts.
     pub asserts: &'static str,

@@ -6,7 +6,7 @@ mod cost;
 use std::ops::RangeInclusive;
 
 use crate::graph::ValueType;
-use crate::{PluginError, Result};
+use crate::{OpId, PluginError, Result};
 
 pub use call::{OpCall, OperandType, ParamType};
 pub(in crate::op) use call::{fixed, per_token, reduced, rows};
@@ -21,6 +21,8 @@ pub struct OpDefinition {
     pub version: u32,
     /// Names of the values read, in order.
     pub inputs: &'static [&'static str],
+    /// Names of those that follow them where they are there.
+    pub optional_inputs: &'static [&'static str],
     /// Params read, in order; the optional ones come last.
     pub params: &'static [ParamDefinition],
     /// Values written, in order; the optional ones come last.
@@ -43,6 +45,11 @@ pub struct OpDefinition {
     pub in_evaluation: InEvaluation,
     /// Whether it is a primitive, of which other ops are made where a backend lacks them.
     pub primitive: bool,
+    /// Whether it stands for calls of several ops. The core makes it of them where a backend lists
+    /// it; it stands in no graph of a plugin.
+    pub fused: bool,
+    /// Index of the input whose memory the first output may take, whatever the backend.
+    pub in_place: Option<usize>,
 }
 
 /// What an op does where a model is evaluated and not trained.
@@ -138,6 +145,7 @@ impl OpDefinition {
             name,
             version: 1,
             inputs: &[],
+            optional_inputs: &[],
             params: &[],
             outputs: &[],
             attributes: &[],
@@ -148,6 +156,21 @@ impl OpDefinition {
             kept_by_selective_recompute: false,
             in_evaluation: InEvaluation::Same,
             primitive: false,
+            fused: false,
+            in_place: None,
+        }
+    }
+
+    /// Version `version` of the fused op `name`, without operands, attributes and scalars.
+    pub const fn fused(
+        name: &'static str,
+        version: u32,
+        infer: fn(&OpCall<'_>) -> Result<Vec<ValueType>>,
+    ) -> Self {
+        OpDefinition {
+            version,
+            fused: true,
+            ..OpDefinition::new(name, infer)
         }
     }
 
@@ -160,6 +183,20 @@ impl OpDefinition {
             primitive: true,
             ..OpDefinition::new(name, infer)
         }
+    }
+
+    /// Its name and version.
+    pub fn id(&self) -> OpId {
+        OpId {
+            name: self.name.to_owned(),
+            version: self.version,
+        }
+    }
+
+    /// The name of input `index`.
+    pub fn input_name(&self, index: usize) -> &'static str {
+        let mut names = self.inputs.iter().chain(self.optional_inputs);
+        names.nth(index).copied().unwrap_or("?")
     }
 
     /// Index of the scalar `name` among those of a launch.
@@ -191,7 +228,7 @@ impl OpDefinition {
         let params = needed(&mut self.params.iter().map(|param| param.presence));
         let outputs = needed(&mut self.outputs.iter().map(|output| output.presence));
         [
-            self.inputs.len()..=self.inputs.len(),
+            self.inputs.len()..=self.inputs.len() + self.optional_inputs.len(),
             params..=self.params.len(),
             outputs..=self.outputs.len(),
         ]

@@ -80,6 +80,12 @@ impl Graph {
                 node.op
             )));
         }
+        if definition.fused {
+            return Err(PluginError::invalid(format!(
+                "version {} of op `{}` stands for several calls: only the core makes it of them",
+                node.version, node.op
+            )));
+        }
         OpCall::of_node(definition, self, node).check()
     }
 }

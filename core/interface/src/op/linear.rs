@@ -4,13 +4,24 @@
 //! `linear_input_backward`: dy `[T, N]`; weight -> dx `[T, M]`. `linear_weight_backward`: dy
 //! `[T, N]`, x `[T, M]` -> dweight `[N, M]`. `bias_backward`: dy `[T, N]` -> dbias, `N`
 //! elements.
+//!
+//! Version 2 of the three also has a number `alpha`, 1 where it is absent, and of the first two an
+//! optional input `added`, whose memory the output may take. With `round`, to the output's dtype:
+//! `y = round(added + alpha round(x W^T + b))`, without `added` `round(alpha round(..))`; `dx =
+//! round(added + round(alpha dy W))`; `dweight += alpha dy^T x`. In the gradients alpha is a power
+//! of two, which may stand at any factor or sum and changes no bit there. So each has the bits of
+//! version 1 with `scale` and `add`, of which the core makes it.
 
 use super::definition::{
-    OpCall, OpDefinition, OpFlops, OpTraffic, accumulated, dense, fixed, in_any_format,
-    operand_traffic, reduced, rows, written,
+    AttributeDefinition, AttributeKind, OpCall, OpDefinition, OpFlops, OpTraffic, accumulated,
+    dense, fixed, in_any_format, operand_traffic, optional, reduced, rows, written,
 };
-use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId};
+use crate::Result;
+use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
 use crate::role::WeightLayout;
+
+/// The attributes of version 2.
+const ALPHA: &[AttributeDefinition] = &[optional("alpha", AttributeKind::Number)];
 
 pub(super) static LINEAR: OpDefinition = OpDefinition {
     inputs: &["x"],
@@ -19,14 +30,20 @@ pub(super) static LINEAR: OpDefinition = OpDefinition {
     flops,
     traffic,
     kept_by_selective_recompute: true,
-    ..OpDefinition::new("linear", |call| {
-        let [n, m] = call.matrix(0)?;
-        let x = call.inputs[0].dtype;
-        call.width(0)?;
-        call.expect(0, &rows(m, x))?;
-        call.expect_param(1, &[n])?;
-        Ok(vec![rows(n, x)])
-    })
+    ..OpDefinition::new("linear", output)
+};
+
+pub(super) static LINEAR_2: OpDefinition = OpDefinition {
+    inputs: LINEAR.inputs,
+    optional_inputs: &["added"],
+    params: LINEAR.params,
+    outputs: LINEAR.outputs,
+    attributes: ALPHA,
+    flops,
+    traffic,
+    kept_by_selective_recompute: true,
+    in_place: Some(1),
+    ..OpDefinition::fused("linear", 2, output)
 };
 
 pub(super) static LINEAR_INPUT_BACKWARD: OpDefinition = OpDefinition {
@@ -35,27 +52,39 @@ pub(super) static LINEAR_INPUT_BACKWARD: OpDefinition = OpDefinition {
     outputs: &[written("dx")],
     flops,
     traffic,
-    ..OpDefinition::new("linear_input_backward", |call| {
-        let [n, m] = call.matrix(0)?;
-        let dy = call.inputs[0].dtype;
-        call.width(0)?;
-        call.expect(0, &rows(n, dy))?;
-        Ok(vec![rows(m, dy)])
+    ..OpDefinition::new("linear_input_backward", input_gradient)
+};
+
+pub(super) static LINEAR_INPUT_BACKWARD_2: OpDefinition = OpDefinition {
+    inputs: LINEAR_INPUT_BACKWARD.inputs,
+    optional_inputs: &["added"],
+    params: LINEAR_INPUT_BACKWARD.params,
+    outputs: LINEAR_INPUT_BACKWARD.outputs,
+    attributes: ALPHA,
+    flops,
+    traffic,
+    in_place: Some(1),
+    ..OpDefinition::fused("linear_input_backward", 2, |call| {
+        power_of_two(call)?;
+        input_gradient(call)
     })
 };
 
 pub(super) static LINEAR_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
     inputs: &["dy", "x"],
     outputs: &[accumulated("dweight")],
-    flops: |call| OpFlops {
-        per_token: 2 * call.inputs[0].fixed_elements() * call.inputs[1].fixed_elements(),
-        ..OpFlops::NONE
-    },
-    ..OpDefinition::new("linear_weight_backward", |call| {
-        let [n, m] = [call.width(0)?, call.width(1)?];
-        let dy = call.inputs[0].dtype;
-        call.expect(1, &rows(m, dy))?;
-        Ok(vec![fixed(&[n, m], reduced(dy))])
+    flops: weight_gradient_flops,
+    ..OpDefinition::new("linear_weight_backward", weight_gradient)
+};
+
+pub(super) static LINEAR_WEIGHT_BACKWARD_2: OpDefinition = OpDefinition {
+    inputs: LINEAR_WEIGHT_BACKWARD.inputs,
+    outputs: LINEAR_WEIGHT_BACKWARD.outputs,
+    attributes: ALPHA,
+    flops: weight_gradient_flops,
+    ..OpDefinition::fused("linear_weight_backward", 2, |call| {
+        power_of_two(call)?;
+        weight_gradient(call)
     })
 };
 
@@ -68,6 +97,56 @@ pub(super) static BIAS_BACKWARD: OpDefinition = OpDefinition {
         Ok(vec![fixed(&extents, reduced(call.inputs[0].dtype))])
     })
 };
+
+fn output(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    let [n, m] = call.matrix(0)?;
+    let x = call.inputs[0].dtype;
+    call.width(0)?;
+    call.expect(0, &rows(m, x))?;
+    call.expect_optional(1, &rows(n, x))?;
+    call.expect_param(1, &[n])?;
+    Ok(vec![rows(n, x)])
+}
+
+fn input_gradient(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    let [n, m] = call.matrix(0)?;
+    let dy = call.inputs[0].dtype;
+    call.width(0)?;
+    call.expect(0, &rows(n, dy))?;
+    call.expect_optional(1, &rows(m, dy))?;
+    Ok(vec![rows(m, dy)])
+}
+
+fn weight_gradient(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    let [n, m] = [call.width(0)?, call.width(1)?];
+    let dy = call.inputs[0].dtype;
+    call.expect(1, &rows(m, dy))?;
+    Ok(vec![fixed(&[n, m], reduced(dy))])
+}
+
+/// Checks that `alpha`, if it is there, may be that of a gradient.
+fn power_of_two(call: &OpCall<'_>) -> Result<()> {
+    match call.attributes.optional_number("alpha") {
+        Some(alpha) if !is_power_of_two(alpha) => Err(call.invalid(format!(
+            "attribute `alpha` is {alpha}, expected a power of two from 2^-32 to 2^32"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether version 2 of the gradients of `linear` may have this `alpha`: a power of two, of either
+/// sign and of 2^-32 to 2^32. A product with it is exact, but for numbers at the ends of f32.
+pub fn is_power_of_two(alpha: f64) -> bool {
+    let fraction = alpha.to_bits() << 12;
+    fraction == 0 && (2f64.powi(-32)..=2f64.powi(32)).contains(&alpha.abs())
+}
+
+fn weight_gradient_flops(call: &OpCall<'_>) -> OpFlops {
+    OpFlops {
+        per_token: 2 * call.inputs[0].fixed_elements() * call.inputs[1].fixed_elements(),
+        ..OpFlops::NONE
+    }
+}
 
 /// Of a product of rows with the weight.
 fn flops(call: &OpCall<'_>) -> OpFlops {

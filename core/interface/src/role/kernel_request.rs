@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::OpId;
 use crate::DType;
 use crate::format::Format;
 use crate::graph::{Attributes, Dim};
@@ -85,6 +86,14 @@ impl KernelRequest {
             outputs: Vec::new(),
             max_tokens: 0,
             max_sequences: 0,
+        }
+    }
+
+    /// The op's name and version.
+    pub fn id(&self) -> OpId {
+        OpId {
+            name: self.op.clone(),
+            version: self.version,
         }
     }
 

@@ -19,4 +19,38 @@ impl OpId {
             version: 1,
         }
     }
+
+    /// The op that `text` names: `NAME` for version 1, else `NAME.VERSION`.
+    pub fn named(text: &str) -> Self {
+        let parts = text.rsplit_once('.');
+        let parts = parts.and_then(|(name, version)| Some((name, version.parse().ok()?)));
+        let (name, version) = parts.unwrap_or((text, 1));
+        OpId {
+            name: name.to_owned(),
+            version,
+        }
+    }
+}
+
+impl std::fmt::Display for OpId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.version {
+            1 => f.write_str(&self.name),
+            version => write!(f, "{}.{version}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_a_version_are_read_as_they_are_written() {
+        for (text, name, version) in [("add", "add", 1), ("a.b", "a.b", 1), ("add.2", "add", 2)] {
+            let op = OpId::named(text);
+            assert_eq!((op.name.as_str(), op.version), (name, version));
+            assert_eq!(op.to_string(), text);
+        }
+    }
 }

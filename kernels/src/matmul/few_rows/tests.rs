@@ -10,7 +10,7 @@ use super::*;
 use crate::decode::{FormatDecoder, Packed};
 use crate::matmul::tests::numbers;
 use crate::matmul::threads::Threads;
-use crate::matmul::{Dense, Output, matmul, workspace_bytes};
+use crate::matmul::{Added, Combine, Dense, Output, matmul, sum_workspace_bytes};
 
 /// Rows of the product of many.
 const MANY: usize = MOST_ROWS + 3;
@@ -27,7 +27,7 @@ fn product<E: Element>(
     (isa, services): (Isa, &dyn Services),
     (x, rows): (&[E], usize),
     weight: &dyn Rows<E::Acc>,
-    (before, update): (&[E], Update),
+    (before, combine): (&[E], Combine<'_, E>),
 ) -> Vec<E>
 where
     E::Acc: Scalar,
@@ -39,12 +39,12 @@ where
     let mut out = before[..(rows - 1) * stride + n].to_vec();
     let bias = numbers::<bf16>(n, 3);
     let bias = Dense::new(&bias, 1, n);
-    let mut workspace = vec![0xFF; workspace_bytes::<E>(isa, services.threads(), [rows, n, m])];
+    let mut workspace = vec![0xFF; sum_workspace_bytes::<E>(isa, services.threads(), [rows, n, m])];
     let (left, right) = (Operand::over_cols(&x), Operand::over_cols(weight));
     let output = Output {
         values: &mut out,
         stride,
-        update,
+        combine,
         bias: Some(&bias),
     };
     matmul(isa, services, left, right, output, &mut workspace);
@@ -60,14 +60,18 @@ where
     let x = numbers::<E>(MANY * m, 1);
     let before = numbers::<E>(MANY * (n + 3), 2);
     for &isa in sets {
-        for update in [Update::Overwrite, Update::Accumulate] {
-            let to = (&before[..], update);
+        let onto = |alpha| {
+            let added = Added::Output;
+            Combine::Sum(Sum { alpha, added })
+        };
+        for combine in [Combine::PRODUCT, onto(1.0), onto(-0.3)] {
+            let to = (&before[..], combine);
             let many = product((isa, &Serial), (&x, MANY), weight, to);
             for (rows, threads) in [(1, 1), (1, 2), (2, 2), (7, 1), (14, 1), (MOST_ROWS, 2)] {
                 let few = product((isa, &Threads(threads)), (&x, rows), weight, to);
                 assert!(
                     few == many[..few.len()],
-                    "{rows} rows of {m}, {n} columns of {what}, {isa:?}, {update:?}"
+                    "{rows} rows of {m}, {n} columns of {what}, {isa:?}, {combine:?}"
                 );
             }
         }
@@ -213,7 +217,7 @@ fn only_few_rows_of_weights_read_along_rows_are_computed_here() {
             right,
             out: &out,
             stride: 20,
-            update: Update::Overwrite,
+            sums: Sums::InOutput(Update::Overwrite),
             bias: None,
         }
         .is_of_few_rows()

@@ -34,7 +34,7 @@ fn add(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
             if call.in_place() { kernel::accumulate::<E, E>(call.services, b, alpha, y) } else { kernel::add(call.services, call.input::<E>(0), b, alpha, y) }
             Ok(())
         });
-        Ok(run.in_place())
+        Ok(run.in_place_of(0))
     })
 }
 
@@ -66,6 +66,6 @@ fn scale(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
             if call.in_place() { kernel::scale_in_place(call.services, alpha, y) } else { kernel::scale(call.services, call.input(0), alpha, y) }
             Ok(())
         });
-        Ok(run.in_place())
+        Ok(run.in_place_of(0))
     })
 }

@@ -5,8 +5,8 @@ use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{Decoder, PluginError, Result, WeightLayout};
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear as kernel;
-use espalier_kernels::matmul::{Dense, Rows, Scalar, Update};
+use espalier_kernels::linear::{self as kernel, Onto, WeightGradient};
+use espalier_kernels::matmul::{Added, Dense, Isa, Rows, Scalar, Sum};
 use half::{bf16, f16};
 
 use super::{Made, Op, Setting};
@@ -28,6 +28,9 @@ pub const OPS: &[Op] = &[
         prepare: weight_backward,
     },
 ];
+
+/// Version 2 of the same: with `added` and `alpha`, which version 1 does not have.
+pub const FUSED: &[Op] = OPS;
 
 /// How a launch reads a weight `[rows, cols]`.
 pub(super) struct Weight {
@@ -172,20 +175,71 @@ fn packed(asked: &Asked<'_>, format: &Format, setting: &Setting<'_>, index: usiz
     }
 }
 
+/// What version 2 adds to a product.
+#[derive(Clone, Copy)]
+struct Epilogue {
+    alpha: f64,
+    has_added: bool,
+}
+
+/// Index of the input `added`.
+const ADDED: usize = 1;
+
+impl Epilogue {
+    fn of(asked: &Asked<'_>) -> Self {
+        Epilogue {
+            alpha: alpha(asked),
+            has_added: asked.request.inputs.len() > ADDED,
+        }
+    }
+
+    fn workspace_bytes<E: Element>(self, isa: Isa, threads: usize, most: [usize; 3]) -> usize
+    where
+        E::Acc: Scalar,
+    {
+        if self.has_added || self.alpha != 1.0 {
+            kernel::sum_workspace_bytes::<E>(isa, threads, most)
+        } else {
+            kernel::workspace_bytes::<E>(isa, threads, most)
+        }
+    }
+
+    /// The launch's output, and what the product is added to.
+    fn onto<'c, E: Element>(self, call: &'c Call<'_>) -> Onto<'c, E> {
+        let added = if !self.has_added {
+            Added::Nothing
+        } else if call.in_place() {
+            Added::Output
+        } else {
+            Added::Values(call.input(ADDED))
+        };
+        let alpha = self.alpha;
+        Onto {
+            values: call.output(0),
+            sum: Sum { alpha, added },
+        }
+    }
+}
+
+/// The attribute `alpha`.
+fn alpha(asked: &Asked<'_>) -> f64 {
+    asked.attributes().optional_number("alpha").unwrap_or(1.0)
+}
+
 fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
     let bias = match asked.request.params.len() {
         2 => Some(Weight::new(asked, setting, 1, weight.ranges)?),
         _ => None,
     };
-    let isa = setting.isa;
+    let (isa, epilogue) = (setting.isa, Epilogue::of(asked));
     let (n, m) = weight.size();
     let most = [asked.max_tokens(), n, m];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
-            let (x, y) = (call.input::<E>(0), call.output(0));
-            let space = call.workspace_bytes();
-            let mut product = |bias: Option<&dyn Rows<_>>| {
+            let x = call.input::<E>(0);
+            let product = |bias: Option<&dyn Rows<_>>| {
+                let (y, space) = (epilogue.onto(call), call.workspace_bytes());
                 weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
             };
             match &bias {
@@ -197,39 +251,43 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 }
             }
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<E>(isa, setting.threads, most)))
+        let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
+        let run = run.with_workspace(bytes);
+        Ok(if epilogue.has_added { run.in_place_of(ADDED) } else { run })
     })
 }
 
 fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
-    let isa = setting.isa;
+    let (isa, epilogue) = (setting.isa, Epilogue::of(asked));
     let (n, m) = weight.size();
     let most = [asked.max_tokens(), m, n];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
-            let (dy, dx) = (call.input::<E>(0), call.output(0));
+            let (dy, dx) = (call.input::<E>(0), epilogue.onto(call));
             let space = call.workspace_bytes();
             weight.with(call, |weight| {
-                let update = Update::Overwrite;
-                kernel::input_backward(isa, call.services, dy, weight, dx, update, space);
+                kernel::input_backward(isa, call.services, dy, weight, dx, space);
             })
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<E>(isa, setting.threads, most)))
+        let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
+        let run = run.with_workspace(bytes);
+        Ok(if epilogue.has_added { run.in_place_of(ADDED) } else { run })
     })
 }
 
 fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (dy, x) = (asked.input(0), asked.input(1));
     let (n, m) = (asked.columns(dy), asked.columns(x));
-    let isa = setting.isa;
+    let (isa, alpha) = (setting.isa, alpha(asked));
     let most = [n, m, asked.max_tokens()];
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            let (dweight, space) = (call.output(0), call.workspace_bytes());
-            kernel::weight_backward(isa, call.services, dy, x, dweight, (n, m), space);
+            let (values, space) = (call.output(0), call.workspace_bytes());
+            let dweight = WeightGradient { values, size: (n, m), alpha };
+            kernel::weight_backward(isa, call.services, dy, x, dweight, space);
             Ok(())
         });
         Ok(run.with_workspace(kernel::workspace_bytes::<R>(isa, setting.threads, most)))

@@ -2,7 +2,7 @@
 
 use espalier_interface::graph::Dim;
 use espalier_interface::{Operand, Result};
-use espalier_kernels::matmul::{self as kernel, Dense, Output, Update, workspace_bytes};
+use espalier_kernels::matmul::{self as kernel, Combine, Dense, Output, workspace_bytes};
 
 use super::{Made, Op, Setting};
 use crate::dispatch::compute;
@@ -33,7 +33,7 @@ fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             let out = Output {
                 values: call.output::<E>(0),
                 stride: size([cols, cols])[1],
-                update: Update::Overwrite,
+                combine: Combine::PRODUCT,
                 bias: None,
             };
             kernel::matmul::<E>(isa, call.services, left, right, out, call.workspace_bytes());

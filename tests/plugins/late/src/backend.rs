@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use espalier_backend_cpu::CpuBackend;
-use espalier_interface::{Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services};
+use espalier_interface::{
+    Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
+};
 
 use crate::device::LateDevice;
 use crate::settings::Settings;
@@ -41,7 +43,7 @@ impl Backend for LateBackend {
 
     fn ops(&self) -> Result<Option<Vec<OpId>>> {
         let mut ops = self.cpu.ops()?.unwrap_or_default();
-        ops.retain(|op| !self.settings.hides.contains(&op.name));
+        ops.retain(|op| !self.settings.hides.has(op));
         Ok(Some(ops))
     }
 

@@ -14,13 +14,13 @@ use espalier_interface::{
 
 use crate::counts::{self, At};
 use crate::follower::Follower;
-use crate::memory::{Buffers, BufferHome};
+use crate::memory::{BufferHome, Buffers};
 use crate::native::{Handles, TakesTasks};
 use crate::order::Scheduler;
 use crate::pages::Pages;
 use crate::queues::Point;
 use crate::races::Call;
-use crate::settings::{HostOperands, Settings, Tells};
+use crate::settings::{Hidden, HostOperands, Settings, Tells};
 use crate::state::State;
 use crate::task::Task;
 
@@ -36,7 +36,7 @@ pub struct LateDevice {
     host_operands: HostOperands,
     tells: Tells,
     /// Ops that it does not have.
-    hides: Vec<String>,
+    hides: Hidden,
     download: Duration,
     /// The number of the only download that takes as long; 0: all.
     slow_download: u64,

@@ -105,7 +105,7 @@ const LATE: Component = Component {
             OptionKind::TEXT,
             "\"\"",
             "",
-            "names of ops of `cpu` that it lacks, joined by commas: they run by their decompositions",
+            "ops of `cpu` that it lacks, `NAME` or `NAME.VERSION`, joined by commas: they run by their decompositions",
         ),
         option(
             "download_secs",

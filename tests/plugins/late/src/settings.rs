@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use espalier_interface::{Options, PluginError, Result};
+use espalier_interface::{OpId, Options, PluginError, Result};
 
 use crate::order::Order;
 
@@ -45,8 +45,8 @@ pub struct Settings {
     pub devices: u32,
     /// Whether kernels may work on the host's memory.
     pub host_operands: HostOperands,
-    /// Names of ops of `cpu` that it does not have.
-    pub hides: Vec<String>,
+    /// Ops of `cpu` that it does not have.
+    pub hides: Hidden,
     /// How long a download takes.
     pub download: Duration,
     /// Which device and which of its downloads take that long, from 1 on; 0: all.
@@ -71,6 +71,17 @@ pub struct Settings {
     pub report: Option<PathBuf>,
     /// Host waits between two lines; 0: only the last line.
     pub report_every: u64,
+}
+
+/// Ops: all versions of a `NAME`, or one as `NAME.VERSION`.
+#[derive(Clone, Debug)]
+pub struct Hidden(Vec<String>);
+
+impl Hidden {
+    /// Whether `op` is among them.
+    pub fn has(&self, op: &OpId) -> bool {
+        self.0.contains(&op.name) || self.0.contains(&op.to_string())
+    }
 }
 
 impl Settings {
@@ -100,12 +111,13 @@ impl Settings {
             } else {
                 HostOperands::Allow
             },
-            hides: options
-                .text("hides")?
-                .split(',')
-                .map(|name| name.trim().to_owned())
-                .filter(|name| !name.is_empty())
-                .collect(),
+            hides: Hidden(
+                options
+                    .text("hides")?
+                    .split(',')
+                    .map(|name| name.trim().to_owned())
+                    .collect(),
+            ),
             download: seconds("download_secs")?,
             slow: [
                 options.count("slow_device")?,

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use espalier_interface::{
     Buffer, BufferRange, Decoder, Event, HostMemory, KernelRequest, Kernels, Launch, Memory,
-    MemoryKind, Prepared, Result, Stream, Streams,
+    MemoryKind, OpId, Prepared, Result, Stream, Streams,
 };
 
 use crate::kernels::Book;
@@ -19,8 +19,8 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A device of `bytes` bytes that has these ops; all if the list is empty.
-    pub fn new(bytes: u64, ops: Vec<String>) -> Self {
+    /// A device of `bytes` bytes that has these ops.
+    pub fn new(bytes: u64, ops: Vec<OpId>) -> Self {
         NullDevice {
             memory: Mutex::new(Ledger::new(bytes)),
             lanes: Mutex::new(Lanes::default()),

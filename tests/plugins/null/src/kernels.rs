@@ -2,7 +2,7 @@
 
 use espalier_interface::graph::Dim;
 use espalier_interface::{
-    BufferRange, Kernel, KernelRequest, Launch, Operand, PluginError, Prepared, Result,
+    BufferRange, Kernel, KernelRequest, Launch, OpId, Operand, PluginError, Prepared, Result,
     WeightLayout,
 };
 
@@ -11,13 +11,13 @@ const ALIGNMENT: u64 = 64;
 
 /// The prepared kernels.
 pub struct Book {
-    ops: Vec<String>,
+    ops: Vec<OpId>,
     requests: Vec<KernelRequest>,
 }
 
 impl Book {
-    /// No kernel yet, of these ops; of all if the list is empty.
-    pub fn new(ops: Vec<String>) -> Self {
+    /// No kernel yet, of these ops.
+    pub fn new(ops: Vec<OpId>) -> Self {
         Book {
             ops,
             requests: Vec::new(),
@@ -27,8 +27,8 @@ impl Book {
     /// Records a request, with at most one decoder per param.
     pub fn prepare(&mut self, request: &KernelRequest, decoders: usize) -> Result<Prepared> {
         let op = request.op.as_str();
-        let listed = self.ops.is_empty() || self.ops.iter().any(|one| one == op);
-        if !listed {
+        let mut listed = self.ops.iter();
+        if !listed.any(|one| one.name == op && one.version == request.version) {
             return Err(PluginError::unsupported(format!("there is no op `{op}`")));
         }
         if decoders != request.params.len() {

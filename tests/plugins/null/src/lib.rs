@@ -8,9 +8,10 @@ mod kernels;
 mod memory;
 mod streams;
 
+use espalier_interface::op::DEFINITIONS;
 use espalier_interface::{
-    Backend, Component, Device, DeviceInfo, Instance, OpId, OptionKind, OptionSpec, PluginError, Result,
-    Role,
+    Backend, Component, Device, DeviceInfo, Instance, OpId, OptionKind, OptionSpec, PluginError,
+    Result, Role,
 };
 
 use device::NullDevice;
@@ -19,8 +20,8 @@ use device::NullDevice;
 struct Null {
     /// Bytes of its device.
     memory: u64,
-    /// Ops that it has; all if the list is empty.
-    ops: Vec<String>,
+    /// Ops that it has.
+    ops: Vec<OpId>,
 }
 
 impl Backend for Null {
@@ -37,8 +38,7 @@ impl Backend for Null {
     }
 
     fn ops(&self) -> Result<Option<Vec<OpId>>> {
-        let listed = self.ops.iter().map(|name| OpId::first(name));
-        Ok((!self.ops.is_empty()).then(|| listed.collect()))
+        Ok(Some(self.ops.clone()))
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {
@@ -68,16 +68,23 @@ const NULL: Component = Component {
             kind: OptionKind::TEXT,
             default: "\"\"",
             range: "",
-            doc: "names of the ops that it has, joined by commas; empty: all",
+            doc: "the ops that it has, `NAME` or `NAME.VERSION`, joined by commas; empty: all",
         },
     ],
     capabilities: &[],
     create: |options, _| {
         let names = options.text("ops")?;
-        let names = names.split(',').map(|name| name.trim().to_owned());
+        let names = names
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let mut ops: Vec<OpId> = names.map(OpId::named).collect();
+        if ops.is_empty() {
+            ops = DEFINITIONS.iter().map(|op| op.id()).collect();
+        }
         Ok(Instance::Backend(Box::new(Null {
             memory: options.integer("memory")? as u64,
-            ops: names.filter(|name| !name.is_empty()).collect(),
+            ops,
         })))
     },
 };

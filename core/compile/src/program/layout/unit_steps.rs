@@ -43,7 +43,8 @@ impl UnitSteps<'_> {
     /// `INVALID` for a value whose size is no linear function of the micro-batch; `UNSUPPORTED` for
     /// an op that takes a scalar which a step does not have.
     pub fn of(&self, calls: &[Call<'_>]) -> Result<PlacedSteps> {
-        let lives = self.lives(calls);
+        let mut lives = self.lives(calls);
+        let homes = self.homes(calls, &mut lives)?;
         let mut order: Vec<ValueId> = lives.keys().copied().collect();
         order.sort_unstable();
         let mut lifetimes = Vec::with_capacity(order.len());
@@ -61,6 +62,9 @@ impl UnitSteps<'_> {
                 value,
                 ValueLocation::in_arena(self.work_begin + offset, extent),
             );
+        }
+        for (value, home) in homes {
+            places.insert(value, places[&home]);
         }
         let steps = calls.iter().map(|call| self.step(call, &places));
         Ok(PlacedSteps {
@@ -85,6 +89,39 @@ impl UnitSteps<'_> {
             }
         }
         lives
+    }
+
+    /// For each value that takes the memory of another, that other: the output of an op that may
+    /// write over an input which nothing reads later. Their `lives` become one.
+    fn homes(
+        &self,
+        calls: &[Call<'_>],
+        lives: &mut HashMap<ValueId, (usize, usize)>,
+    ) -> Result<Vec<(ValueId, ValueId)>> {
+        let mut homes: HashMap<ValueId, ValueId> = HashMap::new();
+        for (at, call) in calls.iter().enumerate() {
+            let definition = op::definition(call.op, call.version);
+            let index = definition.and_then(|op| op.in_place);
+            let input = index.and_then(|index| call.inputs.get(index));
+            let (Some(&input), Some(&Target::Value(output))) = (input, call.outputs.first()) else {
+                continue;
+            };
+            let home = homes.get(&input).copied().unwrap_or(input);
+            let (Some(&(first, last)), Some(&life)) = (lives.get(&home), lives.get(&output)) else {
+                continue;
+            };
+            let once = call.inputs.iter().filter(|one| **one == input).count() == 1;
+            let mut outputs = self.draft.unit.graph.outputs.iter();
+            let is_wanted = outputs.any(|wanted| wanted.value == input);
+            let extent = |value| self.draft.extent(value, self.dtypes);
+            if last == at && life.0 == at && once && !is_wanted && extent(input)? == extent(output)?
+            {
+                lives.insert(home, (first, life.1));
+                lives.remove(&output);
+                homes.insert(output, home);
+            }
+        }
+        Ok(homes.into_iter().collect())
     }
 
     fn step(
@@ -168,3 +205,6 @@ fn scalars(definition: &op::OpDefinition, dropout: Option<u64>) -> Result<Vec<Sc
     };
     definition.scalars.iter().map(scalar).collect()
 }
+
+#[cfg(test)]
+mod tests;

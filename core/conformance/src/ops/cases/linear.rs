@@ -34,7 +34,7 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
-const SHAPES: [[usize; 3]; 7] = [
+pub(super) const SHAPES: [[usize; 3]; 7] = [
     [0, 3, 5],
     [1, 1, 1],
     [1, 65, 17],
@@ -49,7 +49,7 @@ pub(super) struct Weight {
     pub name: String,
     pub values: Vec<f64>,
     packed: Option<Packed>,
-    dtype: DType,
+    pub dtype: DType,
 }
 
 impl Weight {
@@ -77,7 +77,7 @@ impl Weight {
     /// `product` multiplies the tokens' numbers by a weight after both went through its argument.
     /// Roundings of random numbers add up as their squares do; four deviations are allowed, at most
     /// the sum.
-    fn allow_rounding(
+    pub fn allow_rounding(
         &self,
         compute: DType,
         bounds: &mut [f64],
@@ -105,7 +105,7 @@ impl Weight {
 }
 
 /// Dense weights of each dtype for each shape, and all packed ones for a few.
-fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCase> {
+pub(super) fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n, m] in SHAPES {

@@ -183,7 +183,7 @@ impl<'a> OpCall<'a> {
         if found.dtype.is_float() {
             return Ok(found.to_value());
         }
-        Err(self.unlike("input", self.definition.inputs[index], &found, "floats"))
+        Err(self.unlike("input", self.definition.input_name(index), &found, "floats"))
     }
 
     /// Checks that output `index` is stated with a float dtype, and gives that.
@@ -202,7 +202,7 @@ impl<'a> OpCall<'a> {
         match found.shape {
             [Dim::Tokens, Dim::Fixed(width)] if *width > 0 && found.dtype.is_float() => Ok(*width),
             _ => {
-                let name = self.definition.inputs[index];
+                let name = self.definition.input_name(index);
                 Err(self.unlike("input", name, &found, "floats [T, width]"))
             }
         }
@@ -223,7 +223,20 @@ impl<'a> OpCall<'a> {
             return Ok(());
         }
         let expected = shown(expected.dtype, &expected.shape);
-        Err(self.unlike("input", self.definition.inputs[index], &found, &expected))
+        Err(self.unlike(
+            "input",
+            self.definition.input_name(index),
+            &found,
+            &expected,
+        ))
+    }
+
+    /// Checks that input `index`, if it is there, is of the type `expected`.
+    pub(in crate::op) fn expect_optional(&self, index: usize, expected: &ValueType) -> Result<()> {
+        match self.inputs.get(index) {
+            Some(_) => self.expect(index, expected),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the inputs `indices` are of the type `expected`.

@@ -34,6 +34,17 @@ fn a_value_read_before_it_is_made_is_refused() {
 }
 
 #[test]
+fn a_fused_op_is_the_core_s_alone() {
+    let mut graph = graph();
+    let weight = graph.param("w", [8, 8]);
+    op::linear(&mut graph, 0, weight, None);
+    graph.nodes[0].version = 2;
+    let message = graph.validate().expect_err("a fused op").message;
+    let words = "version 2 of op `linear` stands for several calls: only the core makes it of them";
+    assert_eq!(message, format!("graph `g`: node 0: {words}"));
+}
+
+#[test]
 fn an_op_that_the_interface_does_not_know_is_left_to_the_backend() {
     let mut graph = graph();
     let ty = rows(3, DType::F16);

@@ -89,6 +89,40 @@ fn a_norm_has_a_dense_weight_and_its_gradient_the_reduce_dtype() {
 }
 
 #[test]
+fn what_a_fused_product_adds_is_checked() {
+    let mut sound = linear(WeightLayout::Dense(DType::F32)).version(2);
+    assert_eq!(sound.validate(), Ok(()));
+    sound.inputs.push(Operand::per_token(4, DType::BF16));
+    sound.attributes = sound.attributes.with("alpha", -0.3);
+    assert_eq!(sound.validate(), Ok(()));
+    assert_eq!(sound.traffic().per_token, 2 * (8 + 4 + 4));
+    let mut other = sound.clone();
+    other.inputs[1] = Operand::per_token(4, DType::F32);
+    let words = "op `linear`: input `added` is f32 [T, 4], expected bf16 [T, 4]";
+    assert_eq!(refused(&other), words);
+    other.version = 1;
+    assert!(refused(&other).contains("2 inputs, 1 params and 1 outputs, expected 1"));
+    let mut gradient = KernelRequest::new("linear_weight_backward")
+        .version(2)
+        .inputs(vec![Operand::per_token(4, DType::BF16); 2])
+        .outputs(vec![Operand {
+            shape: vec![Dim::Fixed(4); 2],
+            dtype: DType::F32,
+        }]);
+    for (alpha, fits) in [
+        (1.0, true),
+        (-0.125, true),
+        (3.0, false),
+        (0.0, false),
+        (1e-30, false),
+    ] {
+        gradient.attributes = gradient.attributes.with("alpha", alpha);
+        assert_eq!(gradient.validate().is_ok(), fits, "{alpha}");
+    }
+    assert!(refused(&gradient).ends_with("expected a power of two from 2^-32 to 2^32"));
+}
+
+#[test]
 fn products_cost_operations_and_the_bytes_of_their_weight() {
     let dense = linear(WeightLayout::Dense(DType::F32));
     assert_eq!(dense.flops().per_token, 2 * 4 * 8);

@@ -92,7 +92,7 @@ where
             &x,
             &weight,
             added,
-            &mut y,
+            Onto::product(&mut y),
             &mut space,
         );
         let mut rig = Rig::new("linear", T)
@@ -109,8 +109,7 @@ where
         &Serial,
         &dy,
         &weight,
-        &mut dx,
-        Update::Overwrite,
+        Onto::product(&mut dx),
         &mut space,
     );
     let mut rig = Rig::new("linear_input_backward", T)
@@ -145,7 +144,16 @@ fn products_are_by_the_instruction_set_of_the_device() {
     for &isa in Isa::available() {
         let mut expected = y.clone();
         let weight = Dense::new(&values, N, M);
-        kernel::forward(isa, &Serial, &x, &weight, None, &mut expected, &mut space);
+        let out = &mut expected;
+        kernel::forward(
+            isa,
+            &Serial,
+            &x,
+            &weight,
+            None,
+            Onto::product(out),
+            &mut space,
+        );
         let mut rig = Rig::new("linear", T)
             .input(rows(&x, M))
             .output(rows(&y, N))
@@ -164,12 +172,75 @@ fn the_weight_s_gradient_is_added() {
     );
     let mut dw = start.clone();
     let mut space = space::<f32>();
-    kernel::weight_backward(Isa::detect(), &Serial, &dy, &x, &mut dw, (N, M), &mut space);
+    let isa = Isa::detect();
+    let dweight = WeightGradient {
+        values: &mut dw[..],
+        size: (N, M),
+        alpha: 1.0,
+    };
+    kernel::weight_backward(isa, &Serial, &dy, &x, dweight, &mut space);
     let rig = Rig::new("linear_weight_backward", T)
         .input(rows(&dy, N))
         .input(rows(&x, M));
     let rig = rig.output(array(&[Fixed(N as u64), Fixed(M as u64)], &start));
     assert_eq!(numbers::<f32>(&rig.run().unwrap()[0]), dw);
+}
+
+/// Version 2 by version 1 and the sum after it.
+fn sums_after_products<E: Element>() {
+    let (values, bias) = (normal::<f32>(N * M, 4), normal::<f32>(N, 3));
+    let weight = [N as u64, M as u64];
+    for (op, widths, alpha) in [
+        ("linear", [M, N], -0.3),
+        ("linear_input_backward", [N, M], 4.0),
+    ] {
+        let [x, added] = [(widths[0], 1), (widths[1], 2)].map(|(width, seed)| {
+            let values = normal::<E>(T * width, seed);
+            rows(&values, width)
+        });
+        let of = |op: &'static str, inputs: &[&Array]| {
+            let mut rig = Rig::new(op, T).output(added.clone());
+            rig.inputs = inputs.iter().map(|&input| input.clone()).collect();
+            let is_product = op != "add";
+            let rig = if is_product {
+                rig.param(&weight, &values)
+            } else {
+                rig
+            };
+            if op.starts_with("linear.") || op == "linear" {
+                rig.param(&[N as u64], &bias)
+            } else {
+                rig
+            }
+        };
+        let product = of(op, &[&x]).run().unwrap().remove(0);
+        let product = rows(&numbers::<E>(&product), widths[1]);
+        let sum = of("add", &[&added, &product]).with("alpha", alpha).run();
+        let sum = sum.unwrap().remove(0);
+        let fused = match op {
+            "linear" => "linear.2",
+            _ => "linear_input_backward.2",
+        };
+        let rig = of(fused, &[&x, &added]).with("alpha", alpha);
+        assert!(rig.run().unwrap()[0] == sum, "{fused}");
+        let mut ranges = rig.ranges();
+        let output = ranges.len() - 1;
+        ranges[output] = ranges[1];
+        rig.launch(&ranges).unwrap();
+        assert!(rig.read(ranges[1]) == sum, "{fused} in place");
+        if op == "linear" {
+            ranges[output] = ranges[0];
+            let error = rig.launch(&ranges).unwrap_err();
+            assert!(error.message.contains("ranges 0 and "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn fused_products_have_the_bits_of_products_and_sums_also_in_place() {
+    sums_after_products::<f32>();
+    sums_after_products::<bf16>();
+    sums_after_products::<f64>();
 }
 
 /// Decodes to its context's values, or fails where that is null.
@@ -241,7 +312,7 @@ fn a_quantizer_s_own_decoder_is_called() {
         &x,
         &Dense::new(&values, N, M),
         None,
-        &mut y,
+        Onto::product(&mut y),
         &mut space,
     );
     assert_eq!(numbers::<f32>(&launch(values.as_ptr().cast()).unwrap()), y);

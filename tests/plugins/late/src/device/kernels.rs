@@ -11,8 +11,9 @@ use crate::task::{KnownKernel, Pause, Task};
 
 impl Kernels for LateDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        if self.hides.contains(&request.op) {
-            let message = format!("backend `late` has no op `{}`", request.op);
+        let op = request.id();
+        if self.hides.has(&op) {
+            let message = format!("backend `late` has no op `{op}`");
             return Err(PluginError::unsupported(message));
         }
         let mut state = self.lock();

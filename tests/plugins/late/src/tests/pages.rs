@@ -8,7 +8,7 @@ use espalier_backend_cpu::CpuBackend;
 use espalier_interface::{Backend, MemoryKind, Serial};
 
 use super::{BYTES, whole};
-use crate::memory::{Buffers, Freed, BufferHome};
+use crate::memory::{BufferHome, Buffers, Freed};
 use crate::pages::{POISON, Pages};
 
 /// In the environment of a child of this test: it reads closed pages.

@@ -1,0 +1,217 @@
+//! Products, and sums and multiples of their results alone -> fused calls, where a backend lists
+//! them.
+//!
+//! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
+//! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
+//! and memory depend on it.
+
+use std::collections::HashMap;
+
+use espalier_interface::graph::{Attributes, ValueId};
+use espalier_interface::op::is_power_of_two;
+
+use crate::decompose::BackendOps;
+use crate::grad::{Backward, GradNode, Target};
+use crate::splice::{Placed, UnitGraph};
+
+/// The version of the fused ops.
+const FUSED: u32 = 2;
+/// The ops that read a gradient of `linear`'s output, first among their inputs, and take a factor.
+const OF_DY: [&str; 2] = ["linear_input_backward", "linear_weight_backward"];
+
+/// Fuses calls of both passes into those that the backend lists. One that lists nothing is older
+/// than they are.
+pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
+    fold_scales(unit, backward, ops);
+    let uses = uses(unit, backward);
+    if ops.lists("linear", FUSED) {
+        unit.nodes = fold_sums(std::mem::take(&mut unit.nodes), "linear", &uses);
+    }
+    let product = "linear_input_backward";
+    if ops.lists(product, FUSED) {
+        backward.nodes = fold_sums(std::mem::take(&mut backward.nodes), product, &uses);
+    }
+}
+
+/// How often each value is read in both passes or from outside.
+fn uses(unit: &UnitGraph, backward: &Backward) -> Vec<usize> {
+    let forward = unit.nodes.iter().flat_map(|placed| &placed.node.inputs);
+    let gradients = backward.nodes.iter().flat_map(|node| &node.inputs);
+    let outputs = unit.graph.outputs.iter().map(|output| &output.value);
+    let ends = backward.seed.iter().chain(&backward.input);
+    let mut uses = vec![0; unit.graph.values.len()];
+    for &value in forward.chain(gradients).chain(outputs).chain(ends) {
+        uses[value] += 1;
+    }
+    uses
+}
+
+/// A call of either pass.
+trait Call {
+    /// Name and version of its op.
+    fn op(&self) -> (&str, u32);
+    fn inputs(&self) -> &[ValueId];
+    fn attributes(&self) -> &Attributes;
+    /// Its first output, where that is a value.
+    fn made(&self) -> Option<ValueId>;
+    /// Whether `alpha` times its result may be added by the fused op.
+    fn takes(&self, alpha: f64) -> bool;
+    /// It as the fused op, which adds `alpha` times its result to `added`, in the place of `sum`.
+    fn added_to(self, added: ValueId, alpha: f64, sum: Self) -> Self;
+}
+
+impl Call for Placed {
+    fn op(&self) -> (&str, u32) {
+        (&self.node.op, self.node.version)
+    }
+
+    fn inputs(&self) -> &[ValueId] {
+        &self.node.inputs
+    }
+
+    fn attributes(&self) -> &Attributes {
+        &self.node.attributes
+    }
+
+    fn made(&self) -> Option<ValueId> {
+        self.node.outputs.first().copied()
+    }
+
+    fn takes(&self, _: f64) -> bool {
+        self.node.version == 1
+    }
+
+    fn added_to(mut self, added: ValueId, alpha: f64, sum: Self) -> Self {
+        self.node.version = FUSED;
+        self.node.inputs.push(added);
+        self.node.outputs = sum.node.outputs;
+        if alpha != 1.0 {
+            self.node.attributes = self.node.attributes.with("alpha", alpha);
+        }
+        self
+    }
+}
+
+impl Call for GradNode {
+    fn op(&self) -> (&str, u32) {
+        (self.op, self.version)
+    }
+
+    fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn made(&self) -> Option<ValueId> {
+        match self.outputs.first() {
+            Some(Target::Value(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn takes(&self, alpha: f64) -> bool {
+        alpha == 1.0
+    }
+
+    fn added_to(mut self, added: ValueId, _: f64, sum: Self) -> Self {
+        self.version = FUSED;
+        self.inputs.push(added);
+        self.outputs = sum.outputs;
+        self
+    }
+}
+
+/// The factor of an `add` or a fused op.
+fn alpha(call: &impl Call) -> f64 {
+    call.attributes().optional_number("alpha").unwrap_or(1.0)
+}
+
+/// Replaces each `add` of the result of a `product` that nothing else reads by the fused product.
+fn fold_sums<C: Call>(calls: Vec<C>, product: &str, uses: &[usize]) -> Vec<C> {
+    let mut done: Vec<Option<C>> = Vec::with_capacity(calls.len());
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    for call in calls {
+        let found = folded(&call, product, &done, &makers, uses);
+        let call = match found {
+            Some((at, added)) => {
+                let product = done[at].take().expect("it was found there");
+                product.added_to(added, alpha(&call), call)
+            }
+            None => call,
+        };
+        makers.extend(call.made().map(|value| (value, done.len())));
+        done.push(Some(call));
+    }
+    done.into_iter().flatten().collect()
+}
+
+/// The place of the product that `sum` may be folded into, and what that is added to.
+fn folded<C: Call>(
+    sum: &C,
+    product: &str,
+    done: &[Option<C>],
+    makers: &HashMap<ValueId, usize>,
+    uses: &[usize],
+) -> Option<(usize, ValueId)> {
+    let (("add", 1), &[a, b]) = (sum.op(), sum.inputs()) else {
+        return None;
+    };
+    let alpha = alpha(sum);
+    let of = |result: ValueId, added: ValueId| {
+        let at = *makers.get(&result)?;
+        let call = done[at].as_ref()?;
+        let alone = uses[result] == 1 && result != added;
+        let is_product = call.op().0 == product && call.inputs().len() == 1;
+        (alone && is_product && call.takes(alpha)).then_some((at, added))
+    };
+    // A sum is the same the other way round.
+    of(b, a).or_else(|| of(a, b).filter(|_| alpha == 1.0))
+}
+
+/// Moves each `scale` of a gradient by a power of two into the ops of `linear`'s gradients, where
+/// they alone read its result.
+fn fold_scales(unit: &UnitGraph, backward: &mut Backward, ops: &BackendOps) {
+    let uses = uses(unit, backward);
+    let mut at = 0;
+    while at < backward.nodes.len() {
+        match scaled(&backward.nodes, at, &uses, ops) {
+            Some(scaled) => {
+                let scale = backward.nodes.remove(at);
+                for node in &mut backward.nodes {
+                    if node.inputs.first() == Some(&scaled) {
+                        let factor = alpha(&scale) * alpha(&*node);
+                        node.version = FUSED;
+                        node.inputs[0] = scale.inputs[0];
+                        node.attributes = node.attributes.clone().with("alpha", factor);
+                    }
+                }
+            }
+            None => at += 1,
+        }
+    }
+}
+
+/// The result of the `scale` at `at`, where the ops that read it can take its factor.
+fn scaled(nodes: &[GradNode], at: usize, uses: &[usize], ops: &BackendOps) -> Option<ValueId> {
+    let scale = &nodes[at];
+    let (("scale", 1), Some(result)) = (scale.op(), scale.made()) else {
+        return None;
+    };
+    let takes = |node: &&GradNode| {
+        let [first, others @ ..] = &node.inputs[..] else {
+            return false;
+        };
+        let reads = *first == result && !others.contains(&result);
+        let fused = OF_DY.contains(&node.op) && ops.lists(node.op, FUSED);
+        reads && fused && is_power_of_two(alpha(scale) * alpha(*node))
+    };
+    let readers = nodes.iter().filter(takes).count();
+    let folds = is_power_of_two(alpha(scale)) && readers > 0 && readers == uses[result];
+    folds.then_some(result)
+}
+
+#[cfg(test)]
+mod tests;

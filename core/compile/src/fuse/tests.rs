@@ -1,0 +1,145 @@
+//! Which calls become fused ones, and which stay.
+
+use espalier_interface::DType;
+use espalier_interface::graph::{Dim, Graph, Source};
+use espalier_interface::op::{self, DEFINITIONS};
+
+use super::*;
+use crate::grad::{InputGradient, differentiate};
+
+/// All ops of the interface but `hidden`.
+fn without(hidden: &[&str]) -> BackendOps {
+    let listed = DEFINITIONS.iter().map(|op| op.id());
+    let listed = listed.filter(|op| !hidden.contains(&op.to_string().as_str()));
+    BackendOps::new("half", Some(listed.collect()))
+}
+
+/// A unit of what `build` makes of its hidden state `[T, 8]`, a frozen weight and two trained ones.
+fn unit(build: impl FnOnce(&mut Graph, ValueId, [usize; 3]) -> ValueId) -> UnitGraph {
+    let mut graph = Graph::new("unit");
+    let source = Source::Previous("hidden".to_owned());
+    let x = graph.input(source, [Dim::Tokens, Dim::Fixed(8)], DType::COMPUTE);
+    let params = [("w", [8, 8]), ("a", [2, 8]), ("b", [8, 2])];
+    let params = params.map(|(name, shape)| graph.param(name, shape));
+    let y = build(&mut graph, x, params);
+    graph.output("hidden", y);
+    assert_eq!(graph.validate(), Ok(()));
+    let nodes = std::mem::take(&mut graph.nodes).into_iter();
+    let nodes = nodes.map(|node| Placed {
+        node,
+        dropout: None,
+        site: None,
+    });
+    UnitGraph {
+        nodes: nodes.collect(),
+        params: (0..graph.params.len()).collect(),
+        graph,
+    }
+}
+
+/// `W x + alpha B A x`, as LoRA makes it.
+fn adapted(alpha: f64) -> UnitGraph {
+    unit(|graph, x, [w, a, b]| {
+        let base = op::linear(graph, x, w, None);
+        let narrow = op::linear(graph, x, a, None);
+        let update = op::linear(graph, narrow, b, None);
+        op::add(graph, base, update, alpha)
+    })
+}
+
+/// The ops of both passes after fusing, with their numbers of inputs and `alpha`.
+fn fused(unit: &mut UnitGraph, ops: &BackendOps) -> [Vec<String>; 2] {
+    let trained = [false, true, true];
+    let made = differentiate(unit, &trained, InputGradient::Wanted);
+    let mut backward = made.expect("every op has a rule");
+    fuse(unit, &mut backward, ops);
+    fn shown(call: &impl Call) -> String {
+        let (name, version) = call.op();
+        let (inputs, alpha) = (call.inputs().len(), alpha(call));
+        format!("{name}.{version}({inputs}) {alpha}")
+    }
+    [
+        unit.nodes.iter().map(shown).collect(),
+        backward.nodes.iter().map(shown).collect(),
+    ]
+}
+
+#[test]
+fn an_adapter_s_product_is_added_to_the_base_s() {
+    let mut unit = adapted(2.0);
+    let [forward, backward] = fused(&mut unit, &without(&[]));
+    assert_eq!(forward, ["linear.1(1) 1", "linear.1(1) 1", "linear.2(2) 2"]);
+    assert_eq!(
+        backward,
+        [
+            "linear_weight_backward.2(2) 2",
+            "linear_input_backward.2(1) 2",
+            "linear_weight_backward.1(2) 1",
+            "linear_input_backward.1(1) 1",
+            "linear_input_backward.2(2) 1",
+        ]
+    );
+    let last = &unit.nodes[2].node;
+    assert_eq!(last.inputs[1], unit.nodes[0].node.outputs[0], "the base's");
+    assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
+}
+
+#[test]
+fn a_factor_that_is_no_power_of_two_stays_a_pass_of_gradients() {
+    let [forward, backward] = fused(&mut adapted(0.3), &without(&[]));
+    assert_eq!(forward[2], "linear.2(2) 0.3");
+    assert_eq!(
+        backward[..3],
+        [
+            "scale.1(1) 0.3",
+            "linear_weight_backward.1(2) 1",
+            "linear_input_backward.1(1) 1"
+        ]
+    );
+}
+
+#[test]
+fn a_backend_gets_what_it_lists() {
+    let old = BackendOps::new("old", None);
+    let fused_ops = DEFINITIONS.iter().filter(|op| op.fused);
+    let names: Vec<String> = fused_ops.map(|op| op.id().to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let [listed, silent] = [without(&names), old].map(|ops| fused(&mut adapted(2.0), &ops));
+    assert_eq!(listed, silent);
+    assert_eq!(listed[0].len() + listed[1].len(), 4 + 7);
+    let [forward, backward] = fused(
+        &mut adapted(2.0),
+        &without(&["linear_weight_backward.2", "linear.2"]),
+    );
+    assert_eq!(forward[3], "add.1(2) 2");
+    assert_eq!(
+        backward[0], "scale.1(1) 2",
+        "an op that reads it lacks the factor"
+    );
+    assert_eq!(backward[5], "linear_input_backward.2(2) 1");
+}
+
+#[test]
+fn what_is_read_elsewhere_stays() {
+    // The product is read twice; then it is the sum's first summand, times another factor.
+    let twice = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
+        let product = op::linear(graph, x, w, None);
+        let sum = op::add(graph, x, product, 1.0);
+        op::add(graph, sum, product, 1.0)
+    };
+    let first = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
+        let product = op::linear(graph, x, w, None);
+        op::add(graph, product, x, 0.5)
+    };
+    let [forward, _] = fused(&mut unit(twice), &without(&[]));
+    assert_eq!(forward, ["linear.1(1) 1", "add.1(2) 1", "add.1(2) 1"]);
+    let [forward, _] = fused(&mut unit(first), &without(&[]));
+    assert_eq!(forward, ["linear.1(1) 1", "add.1(2) 0.5"]);
+    // A sum of either order is one product.
+    let other = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
+        let product = op::linear(graph, x, w, None);
+        op::add(graph, product, x, 1.0)
+    };
+    let [forward, _] = fused(&mut unit(other), &without(&[]));
+    assert_eq!(forward, ["linear.2(2) 1"]);
+}

@@ -1,0 +1,152 @@
+//! Cases of version 2 of `linear` and its gradients: with a factor, added to other values, also in
+//! their memory.
+//!
+//! A product is rounded to the output's dtype before it is added: in bf16 half a step of it is
+//! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
+//! the product's own rounding to f32.
+
+use espalier_interface::DType;
+
+use super::linear::{SHAPES, each};
+use super::{COMPUTE, fixed, rows, terms};
+use crate::ops::case::{Near, OpCase};
+use crate::ops::numbers::{absolute, drawn};
+use crate::ops::op_check::OpCheck;
+use crate::ops::oracle;
+use crate::ops::rounding::{U, ulp};
+
+/// The checks.
+pub const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.linear.2",
+        asserts: "added + alpha (x W^T + bias) over dense and packed weights, also in place",
+        cases: linear,
+    },
+    OpCheck {
+        name: "op.linear_input_backward.2",
+        asserts: "added + alpha dy W over dense and packed weights, also in place",
+        cases: linear_input_backward,
+    },
+    OpCheck {
+        name: "op.linear_weight_backward.2",
+        asserts: "alpha dy^T x is added to the gradient",
+        cases: linear_weight_backward,
+    },
+];
+
+/// The version of these ops.
+const VERSION: u32 = 2;
+/// Index of the input `added`.
+const ADDED: usize = 1;
+
+/// `alpha` for T tokens: one that is absent is 1.
+fn factor(tokens: usize, alpha: f64) -> f64 {
+    if tokens == 3 { 1.0 } else { alpha }
+}
+
+/// A case of a product `[T, width]` over which `alpha` and what is added go.
+fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, product: Near) -> OpCase {
+    let tokens = case.tokens as usize;
+    let added = (tokens != 65).then(|| drawn(tokens * width, dtype, 4));
+    let near = product.values.iter().zip(&product.bounds);
+    let of_product = near.map(|(p, bound)| match dtype {
+        DType::BF16 => bound + ulp(dtype, p.abs() + bound) / 2.0,
+        _ => *bound,
+    });
+    let of_product: Vec<f64> = of_product.collect();
+    let product = product.values;
+    let scaled = oracle::scale(&product, alpha);
+    let (values, magnitudes) = match &added {
+        None => (scaled.clone(), absolute(&scaled)),
+        Some(added) => (
+            oracle::add(added, &product, alpha),
+            oracle::add(&absolute(added), &absolute(&scaled), 1.0),
+        ),
+    };
+    let own = oracle::scale(&magnitudes, 4.0 * U);
+    let bounds = oracle::add(&own, &of_product, alpha.abs());
+    let case = match alpha {
+        1.0 => case.version(VERSION),
+        alpha => case.version(VERSION).attribute("alpha", alpha),
+    };
+    let case = match &added {
+        None => case,
+        Some(added) => case.input(&rows(width), dtype, added),
+    };
+    let case = case.output(&rows(width), dtype, Near::new(values, bounds));
+    match tokens {
+        17 | 33 => case.in_place_of(ADDED),
+        _ => case,
+    }
+}
+
+/// `linear`: sums of M products, and the bias where T is odd.
+fn linear() -> Vec<OpCase> {
+    each(|dtype, [t, n, m], weight, name| {
+        let x = drawn(t * m, dtype, 1);
+        let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
+        let (w, b) = (&weight.values, bias.as_deref());
+        let absolute_bias = b.map(absolute);
+        let of = oracle::linear;
+        let magnitudes = of(
+            &absolute(&x),
+            &absolute(w),
+            absolute_bias.as_deref(),
+            [n, m],
+        );
+        let mut product = Near::relative(of(&x, w, b, [n, m]), &magnitudes, terms(m, 1));
+        weight.allow_rounding(dtype, &mut product.bounds, |each| {
+            of(&each(&x), &each(w), None, [n, m])
+        });
+        let case = OpCase::new("linear", t, name).input(&rows(m), dtype, &x);
+        let case = weight.put(case, &[n, m]);
+        let case = match b {
+            None => case,
+            Some(b) => case.param(&[n], weight.dtype, b),
+        };
+        sum(case, dtype, n, factor(t, -0.3), product)
+    })
+}
+
+/// `linear_input_backward`: sums of N products.
+fn linear_input_backward() -> Vec<OpCase> {
+    each(|dtype, [t, n, m], weight, name| {
+        let dy = drawn(t * n, dtype, 1);
+        let of = oracle::linear_input_backward;
+        let magnitudes = of(&absolute(&dy), &absolute(&weight.values), [n, m]);
+        let values = of(&dy, &weight.values, [n, m]);
+        let mut product = Near::relative(values, &magnitudes, terms(n, 0));
+        weight.allow_rounding(dtype, &mut product.bounds, |each| {
+            of(&each(&dy), &each(&weight.values), [n, m])
+        });
+        let case = OpCase::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
+        let case = weight.put(case, &[n, m]);
+        sum(case, dtype, m, factor(t, -4.0), product)
+    })
+}
+
+/// `linear_weight_backward`: sums of T products, times a power of two, on top of what is there.
+fn linear_weight_backward() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for dtype in COMPUTE {
+        for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
+            let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
+            let start = drawn(n * m, DType::F32, 3);
+            let alpha = factor(t, if n < m { 0.5 } else { -2.0 });
+            let of = oracle::linear_weight_backward;
+            let magnitudes = of(&absolute(&dy), &absolute(&x), [n, m]);
+            let magnitudes = oracle::add(&absolute(&start), &magnitudes, alpha.abs());
+            let values = oracle::add(&start, &of(&dy, &x, [n, m]), alpha);
+            let expected = Near::relative(values, &magnitudes, terms(t, 1));
+            let name = format!("{dtype}, T {t}, N {n}, M {m}, alpha {alpha}");
+            let case = OpCase::new("linear_weight_backward", t, name).version(VERSION);
+            let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
+            let case = match alpha {
+                1.0 => case,
+                alpha => case.attribute("alpha", alpha),
+            };
+            cases.push(case.updated(&fixed([n, m]), DType::F32, &start, expected));
+        }
+    }
+    cases
+}

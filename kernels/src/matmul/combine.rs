@@ -1,0 +1,93 @@
+//! A product's sums -> its output: where they are added up, and what comes of them.
+
+use super::block::Depth;
+use super::rounding::{Added, Sum};
+use super::{Isa, Scalar, Update};
+use crate::element::Element;
+
+/// How an output comes of a product.
+#[derive(Clone, Copy, Debug)]
+pub enum Combine<'a, E> {
+    /// It is a multiple of the rounded product, to which something may be added.
+    Sum(Sum<'a, E>),
+    /// Every partial sum is added to it. It has the dtype of sums.
+    Accumulate,
+}
+
+impl<E: Copy> Combine<'_, E> {
+    /// The product alone.
+    pub const PRODUCT: Self = Combine::Sum(Sum::PRODUCT);
+}
+
+/// Where the partial sums of a product are added up.
+#[derive(Clone, Copy)]
+pub(super) enum Sums<'a, E> {
+    /// In the output.
+    InOutput(Update),
+    /// Beside it: the output is written once they are complete.
+    Beside(Sum<'a, E>),
+}
+
+impl<E> Sums<'_, E> {
+    /// Where partial sums are added up.
+    pub fn home(&self) -> SumHome {
+        match self {
+            Sums::InOutput(_) => SumHome::Output,
+            Sums::Beside(_) => SumHome::Beside,
+        }
+    }
+}
+
+impl<'a, E: Element> Combine<'a, E>
+where
+    E::Acc: Scalar,
+{
+    /// Where the sums of products of `depth` by `isa` are added up.
+    pub(super) fn sums(self, isa: Isa, depth: usize, has_bias: bool) -> Sums<'a, E> {
+        match self {
+            Combine::Accumulate => {
+                assert!(
+                    SumHome::of::<E>() == SumHome::Output,
+                    "a narrow output holds no partial sums"
+                );
+                Sums::InOutput(Update::Accumulate)
+            }
+            Combine::Sum(sum) if SumHome::of::<E>() == SumHome::Output && sum.alpha == 1.0 => {
+                match sum.added {
+                    Added::Nothing => Sums::InOutput(Update::Overwrite),
+                    // The only sum is added as it is.
+                    Added::Output if is_one_sum(isa, depth) && !has_bias => {
+                        Sums::InOutput(Update::Accumulate)
+                    }
+                    _ => Sums::Beside(sum),
+                }
+            }
+            Combine::Sum(sum) => Sums::Beside(sum),
+        }
+    }
+}
+
+/// The memory in which partial sums are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SumHome {
+    /// The output's, which has their dtype.
+    Output,
+    /// Memory beside it.
+    Beside,
+}
+
+impl SumHome {
+    /// Where sums of outputs of `E` are, unless they are added to something.
+    pub fn of<E: Element>() -> Self {
+        if E::DTYPE == E::Acc::DTYPE {
+            SumHome::Output
+        } else {
+            SumHome::Beside
+        }
+    }
+}
+
+/// True where products of this depth by `isa` are one partial sum.
+fn is_one_sum(isa: Isa, depth: usize) -> bool {
+    depth > 0 && Depth::new(isa, depth).parts() == 1
+}
