@@ -159,7 +159,8 @@ fn train_one(
     let session = Session::open_among(
         &resolved,
         Purpose::Train,
-        (process_context, &meter),
+        process_context,
+        &meter,
         &observer,
         &StopFlag::new(),
     )?;
