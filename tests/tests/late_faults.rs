@@ -112,3 +112,31 @@ fn a_number_that_is_not_finite_is_named_as_on_cpu_in_every_order() {
         }
     }
 }
+
+/// The last launch of a run that ends at such a number is one of the search for it. Where it fails,
+/// the number is not blamed, and no rank waits for the one that failed.
+#[test]
+fn a_search_for_such_a_number_that_fails_ends_with_its_error_on_all_ranks() {
+    for keys in [&QLORA[..], &["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"]] {
+        let mut job = Job::new(keys);
+        job.keys.push("optim.learning_rate=1e30".to_owned());
+        let folder = plugin_folder(&job, "late");
+        let counts = job.path("counts.jsonl");
+        let mut run = on_late(&job, &folder, ORDERS[0]);
+        run.keys
+            .push(format!("backend.late.leak_report={counts:?}"));
+        let error = try_run(&run, "sound").expect_err("no loss is finite for long");
+        assert_eq!(error.exit_code(), 7, "{}", with_sources(&error));
+        let text = std::fs::read_to_string(&counts).expect("counts");
+        let launches = text.lines().map(|line| {
+            let line: Json = serde_json::from_str(line).expect("JSON");
+            line["launches"].as_u64().expect("a count")
+        });
+        let last = launches.max().expect("a device");
+        run.keys.push(format!("backend.late.fail_launch={last}"));
+        let error = try_run(&run, "failed").expect_err("a launch fails");
+        let words = with_sources(&error);
+        assert!(words.contains("as `fail_launch` asks"), "{words}");
+        assert_ne!(error.exit_code(), 7, "{words}");
+    }
+}

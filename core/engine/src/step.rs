@@ -286,21 +286,23 @@ fn put_documents(
     }
 }
 
-/// The error for an evaluation whose loss is not finite, with the first step that has such a loss.
+/// The error for an evaluation whose loss is not finite, with the first step that has such a loss;
+/// that of the search where it fails.
 pub fn evaluation_not_finite(executor: &Executor, rows: &BatchSchedule, seed: u64) -> Error {
     for index in 0..rows.total_steps() {
         let step = match rows.step(index) {
             Ok(step) => step,
             Err(error) => return error.into(),
         };
-        let found = step
-            .micro_batches
-            .iter()
-            .map(|micro| executor.forward_not_finite(micro, alone(seed, index)))
-            .find_map(|found| found.ok().flatten());
-        if let Some(found) = found {
-            let (step, tensor) = (index + 1, found.to_string());
-            return Error::NotFinite(NotFinite { step, tensor });
+        for micro in &step.micro_batches {
+            match executor.forward_not_finite(micro, alone(seed, index)) {
+                Ok(Some(found)) => {
+                    let (step, tensor) = (index + 1, found.to_string());
+                    return Error::NotFinite(NotFinite { step, tensor });
+                }
+                Ok(None) => (),
+                Err(error) => return error,
+            }
         }
     }
     let (step, tensor) = (rows.total_steps(), "the loss".to_owned());
@@ -318,7 +320,7 @@ fn alone(seed: u64, step: u64) -> StepPosition {
 }
 
 /// Looks for the first tensor of the step that is not finite; of several ranks, that of the first
-/// which finds one.
+/// which finds one. Where the search fails, its error: the other ranks wait in it for this one.
 fn not_finite(executor: &Executor, step: &StepBatch, index: u64, seed: u64, loss: f64) -> Error {
     let find = || -> Result<Option<String>, Error> {
         let mut found = None;
@@ -338,9 +340,10 @@ fn not_finite(executor: &Executor, step: &StepBatch, index: u64, seed: u64, loss
         Ok(sent.map(|sent| String::from_utf8_lossy(&sent).into_owned()))
     };
     let tensor = match find() {
+        Err(error) => return error,
         Ok(Some(found)) => found,
-        _ if !loss.is_finite() => "the loss".to_owned(),
-        _ => "the norm of the gradient".to_owned(),
+        Ok(None) if !loss.is_finite() => "the loss".to_owned(),
+        Ok(None) => "the norm of the gradient".to_owned(),
     };
     Error::NotFinite(NotFinite {
         step: index + 1,
