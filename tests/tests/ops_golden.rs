@@ -265,6 +265,9 @@ fn primitives_of_each_number() {
     for case in GoldenOp::new(&golden, "sigmoid").cases() {
         case.check("y", &each(case.get("x"), elementwise::sigmoid));
     }
+    for case in GoldenOp::new(&golden, "tanh").cases() {
+        case.check("y", &each(case.get("x"), elementwise::tanh));
+    }
     for case in GoldenOp::new(&golden, "rsqrt").cases() {
         let factors = case.get("factors");
         let factors = [factors[0], factors[1]];

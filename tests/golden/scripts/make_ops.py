@@ -280,9 +280,17 @@ def sgd():
         keep("sgd", case, scalars=scalars, gradients=gradients, param=params, buffer=buffers)
 
 
+def hyperbolic():
+    """Of numbers around 0, where a difference of exponentials cancels, and where the result is 1."""
+    near = torch.tensor([0.0, 1e-12, -1e-9, 1e-6, -1e-3, 0.01])
+    far = torch.cat((torch.linspace(-6.0, 6.0, 49), torch.tensor([-800.0, -25.0, 15.0, 19.5, 710.0])))
+    for case, x in {"near": near, "far": far}.items():
+        keep("tanh", case, x=x, y=torch.tanh(x))
+
+
 torch.manual_seed(15)
 # New parts come last: the numbers drawn for the others stay.
-DRAWN = (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd, on_weights)
+DRAWN = (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd, on_weights, hyperbolic)
 for part in DRAWN:
     part()
 OUT.mkdir(parents=True, exist_ok=True)
