@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use espalier_config::{Config, ResolvedConfig, Sources, resolve};
 use espalier_data::{MicroBatch, StepBatch};
-use espalier_engine::executor::{Executor, StepPosition};
+use espalier_engine::executor::{Executor, PreparedRun, StepPosition};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::step;
@@ -14,6 +15,8 @@ use espalier_plan::plan::MemoryPlan;
 use espalier_registry::select::Components;
 use espalier_trainer::session::Session;
 use espalier_trainer::{Error, weights};
+
+use crate::own_op::{OwnKernel, OwnOp};
 
 /// A loaded model.
 pub struct Rig {
@@ -46,6 +49,28 @@ impl Rig {
     /// # Errors
     /// The error of planning or loading.
     pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
+        Rig::load(directory, keys, |run, _| Ok(run))
+    }
+
+    /// As [`Rig::new`], where `own` is the device's kernel of `op`.
+    ///
+    /// # Panics
+    /// If that fails, with the error's message.
+    pub fn with_own_op(directory: &Path, keys: &[(&str, &str)], op: &str, own: OwnKernel) -> Self {
+        let made = Rig::load(directory, keys, |run, components| {
+            let PreparedRun { plan, device, .. } = run;
+            let device = Arc::new(OwnOp::new(device, op, own));
+            Ok(PreparedRun::new(plan, device, &components.backend)?)
+        });
+        made.unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// Loads what `prepare` makes of the session's run.
+    fn load(
+        directory: &Path,
+        keys: &[(&str, &str)],
+        prepare: impl FnOnce(PreparedRun, &Components) -> Result<PreparedRun, Error>,
+    ) -> Result<Self, Error> {
         let resolved = config_of(directory, keys);
         let session = Session::open(&resolved, &Unobserved)?;
         let Session {
@@ -54,6 +79,7 @@ impl Rig {
             run,
             ..
         } = session;
+        let run = prepare(run, &components)?;
         let (sites, memory) = (run.plan.sites.clone(), run.plan.memory);
         let config = resolved.config().clone();
         let (executor, loaded) = weights::load(&config, &directory, &components, run, &Unobserved)?;
@@ -127,7 +153,8 @@ impl Rig {
     }
 }
 
-fn position() -> StepPosition {
+/// The position of a single micro-batch.
+pub(crate) fn position() -> StepPosition {
     StepPosition {
         seed: 42,
         step: 0,

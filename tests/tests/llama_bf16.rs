@@ -15,7 +15,10 @@ use std::collections::BTreeMap;
 
 use bf16_cases::{BASES, Base, Case, Summary};
 use espalier_engine::step;
-use espalier_tests::{Golden, Rig, largest_difference, micro_batch, relative_norm, step_of};
+use espalier_interface::{Device, KernelRequest, Launch, Result, Stream};
+use espalier_tests::{
+    Golden, Rig, downloaded, largest_difference, micro_batch, relative_norm, step_of,
+};
 use half::bf16;
 
 /// The backends that are tested.
@@ -221,6 +224,59 @@ fn every_gradient_is_the_peers() {
         }
     });
     findings.end();
+}
+
+/// `rms_norm` as `round(x r w)`, where the op is `round(round(x r) w)`.
+fn round_once(device: &dyn Device, request: &KernelRequest, launch: &Launch<'_>) -> Result<()> {
+    let eps = request.attributes.number("eps")?;
+    let [x, weight, y] = launch.ranges else {
+        panic!("a norm has three operands");
+    };
+    let numbers = |range| -> Result<Vec<f64>> {
+        let bytes = downloaded(device, range)?;
+        let elements = bytes.chunks_exact(2);
+        let number = |x: &[u8]| bf16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64();
+        Ok(elements.map(number).collect())
+    };
+    let (x, weight) = (numbers(*x)?, numbers(*weight)?);
+    let mut bytes = Vec::new();
+    for group in x.chunks_exact(weight.len()) {
+        let squares = group.iter().map(|x| x * x).sum::<f64>();
+        let inverse = 1.0 / (squares / group.len() as f64 + eps).sqrt();
+        for (x, weight) in group.iter().zip(&weight) {
+            bytes.extend(bf16::from_f64(x * inverse * weight).to_le_bytes());
+        }
+    }
+    device.upload(&bytes, *y, Stream(0))
+}
+
+/// A control of the bounds: without the rounding before a norm's product with its weight, all else
+/// as it is, every quantity is too far.
+#[test]
+fn numbers_of_a_norm_that_is_rounded_once_are_not_the_peers() {
+    let summary = Summary::read();
+    let [base, ..] = &BASES;
+    for case in summary.cases_of(base) {
+        if !["head", "feed_forward"].contains(&case.name.as_str()) {
+            continue;
+        }
+        let (peer, bounds) = (Batch::golden(&base.golden(), case), Bounds::of(base, case));
+        let found = Batch::of(&base.rig_with_own_op(case, "rms_norm", round_once), case).rounded();
+        let [gradients, expected] = [&found, &peer].map(Batch::all_gradients);
+        for (quantity, found, expected, bound) in [
+            ("logits", &found.logits, &peer.logits, bounds.logits),
+            ("gradients", &gradients, &expected, bounds.gradients),
+        ] {
+            let own = summary.distance(base, case, quantity);
+            let far = relative_norm(found, expected) / own;
+            println!("{} {quantity}: {far:.4}, more than {bound}", case.name);
+            assert!(
+                far > bound,
+                "{} {quantity}: {far}, within {bound}",
+                case.name
+            );
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use espalier_tests::{Golden, Rig, golden_path, largest};
+use espalier_tests::{Golden, OwnKernel, Rig, golden_path, largest};
 use half::bf16;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -43,6 +43,24 @@ impl Base {
 
     /// The case's model on `backend`, computing in `compute`, with the first adapter.
     pub fn rig(&self, backend: &str, case: &Case, compute: &str) -> Rig {
+        self.made(backend, case, compute, Rig::new)
+    }
+
+    /// The case's model in bf16 with the first adapter, where `own` is the kernel of `op` of `cpu`.
+    pub fn rig_with_own_op(&self, case: &Case, op: &str, own: OwnKernel) -> Rig {
+        self.made("cpu", case, "bf16", |directory, keys| {
+            Rig::with_own_op(directory, keys, op, own)
+        })
+    }
+
+    /// The rig that `make` makes of the case's model and config keys.
+    fn made(
+        &self,
+        backend: &str,
+        case: &Case,
+        compute: &str,
+        make: impl FnOnce(&Path, &[(&str, &str)]) -> Rig,
+    ) -> Rig {
         let directory = tempfile::tempdir().expect("a directory");
         case.write_model(directory.path());
         let targets = format!("{:?}", case.targets);
@@ -63,7 +81,7 @@ impl Base {
             ("optim.weight_decay", "0.01"),
             ("optim.clip_norm", "0.0"),
         ];
-        let rig = Rig::new(directory.path(), &keys);
+        let rig = make(directory.path(), &keys);
         let first = Golden::open("bf16/first_adapter.safetensors");
         rig.set_some_params(&first, &case.params());
         rig
