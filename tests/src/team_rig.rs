@@ -2,23 +2,26 @@
 //! own steps.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use espalier_config::{Config, resolve};
 use espalier_data::StepBatch;
-use espalier_engine::executor::{Executor, StatePart};
+use espalier_engine::executor::{Executor, PreparedRun, StatePart};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::ranks::Counts;
 use espalier_engine::step::{self, StepOutcome};
 use espalier_engine::team::Team;
 use espalier_interface::DType;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_plan::plan::Purpose;
+use espalier_registry::select::Components;
 use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::{Error, weights};
 
+use crate::own_op::{OwnKernel, OwnOp};
 use crate::rig::sources;
 
 /// Trainable params by name, each with its numbers.
@@ -51,6 +54,39 @@ impl TeamRig {
     /// # Errors
     /// The error of planning or loading.
     pub fn try_new(directory: &Path, keys: &[(&str, &str)]) -> Result<Self, Error> {
+        TeamRig::load(directory, keys, &|run, _| Ok(run))
+    }
+
+    /// As [`TeamRig::new`], with `optimizer` in place of the config's, which has the same op. Its
+    /// kernel on every device is `own`.
+    ///
+    /// # Panics
+    /// If that fails, with the error's message.
+    pub fn with_optimizer(
+        directory: &Path,
+        keys: &[(&str, &str)],
+        optimizer: &OptimizerSpec,
+        own: OwnKernel,
+    ) -> Self {
+        let made = TeamRig::load(directory, keys, &|run, components| {
+            let PreparedRun {
+                mut plan, device, ..
+            } = run;
+            let planned = std::mem::replace(&mut plan.shard_layout.optimizer, optimizer.clone());
+            assert_eq!(planned.op, optimizer.op, "{keys:?}");
+            plan.shard_by(&components.sharding)?;
+            let device = Arc::new(OwnOp::new(device, &optimizer.op, own));
+            Ok(PreparedRun::new(plan, device, &components.backend)?)
+        });
+        made.unwrap_or_else(|error| panic!("{keys:?}: {error:?}"))
+    }
+
+    /// Loads what `prepare` makes of the session's runs.
+    fn load(
+        directory: &Path,
+        keys: &[(&str, &str)],
+        prepare: &dyn Fn(PreparedRun, &Components) -> Result<PreparedRun, Error>,
+    ) -> Result<Self, Error> {
         static PROCESS_CONTEXT: OnceLock<ProcessContext> = OnceLock::new();
         let resolved = resolve(&sources(directory, keys))?;
         let (stop, meter) = (StopFlag::new(), Meter::whole_process());
@@ -76,7 +112,9 @@ impl TeamRig {
             ..
         } = session;
         let planned = run.plan.memory.on_device();
-        let runs = std::iter::once(run).chain(others).collect();
+        let runs = std::iter::once(run).chain(others);
+        let runs = runs.map(|run| prepare(run, &components));
+        let runs = runs.collect::<Result<Vec<_>, Error>>()?;
         let (team, loaded) = weights::load_team(
             &config,
             &directory,

@@ -26,8 +26,8 @@ pub(crate) use earlier_values::completed_config;
 pub use earlier_values::{CONFIG_VERSION, as_begun, config_version, earlier_values};
 pub use error::CheckpointError;
 pub use manifest::{Manifest, Position, Progress};
-pub(crate) use restore::restore;
-pub(crate) use save::{AdapterParts, Snapshot, save};
+pub use restore::restore;
+pub use save::{AdapterParts, Snapshot, save};
 
 /// The file that describes a checkpoint.
 const MANIFEST: &str = "checkpoint.json";

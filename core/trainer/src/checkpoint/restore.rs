@@ -16,7 +16,7 @@ use crate::Error;
 ///
 /// # Errors
 /// [`Error::Weights`] where a tensor is missing or has another shape or dtype.
-pub(crate) fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
+pub fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
     let saved = Saved::open(checkpoint, executor)?;
     for param in executor.trainable() {
         for part in executor.state_parts() {

@@ -21,7 +21,7 @@ use super::{
 use crate::{Error, export};
 
 /// The content of a checkpoint.
-pub(crate) struct Snapshot<'a> {
+pub struct Snapshot<'a> {
     /// The ranks.
     pub team: &'a Team,
     /// The parts of the PEFT adapter; `None` for full fine-tuning, which trains the model's params.
@@ -37,14 +37,14 @@ pub(crate) struct Snapshot<'a> {
 }
 
 /// An adapter, its sites and the name of its base model.
-pub(crate) type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
+pub type AdapterParts<'a> = (&'a Chosen<dyn Adapter>, &'a [Site], &'a str);
 
 /// Writes a checkpoint atomically, and returns its directory's path. Every process calls this: each
 /// rank writes its own elements, and the first process commits once all are on disk.
 ///
 /// # Errors
 /// [`FileError::DiskFull`] or another write error, on any rank; earlier checkpoints are unchanged.
-pub(crate) fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
+pub fn save(home: &Checkpoints, snapshot: &Snapshot<'_>) -> Result<PathBuf, Error> {
     let team = snapshot.team;
     let target = home.path(snapshot.progress.step);
     let opened = if team.world().writes() {
