@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use espalier_config::{Config, resolve};
-use espalier_data::StepBatch;
+use espalier_data::{MicroBatch, StepBatch};
 use espalier_engine::executor::{Executor, PreparedRun, StatePart};
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Unobserved;
@@ -22,7 +22,7 @@ use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::{Error, weights};
 
 use crate::own_op::{OwnKernel, OwnOp};
-use crate::rig::sources;
+use crate::rig::{position, sources};
 
 /// Trainable params by name, each with its numbers.
 pub type Named = Vec<(String, Vec<f64>)>;
@@ -139,6 +139,20 @@ impl TeamRig {
             .team
             .each(|executor| step::gradients(executor, step, 0, seed));
         losses.expect("gradients").iter().sum()
+    }
+
+    /// The logits of a micro-batch that every rank computes, `[T, V]`.
+    ///
+    /// # Panics
+    /// If a bit differs between ranks.
+    pub fn logits(&self, micro: &MicroBatch) -> Vec<f64> {
+        let found = self
+            .team
+            .each(|executor| executor.logits(micro, position()));
+        let mut found = found.expect("logits").into_iter();
+        let first = found.next().expect("a rank");
+        assert!(found.all(|other| other == first), "ranks differ in logits");
+        first
     }
 
     /// Trains steps, the first of which is number 0.

@@ -13,7 +13,8 @@ use espalier_engine::step;
 use espalier_registry::{Registry, SearchPath};
 use espalier_system::stop::StopFlag;
 use espalier_tests::{
-    Golden, Rig, TeamRig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
+    Golden, Named, Rig, TeamRig, golden_path, largest_difference, micro_batch, relative_norm,
+    step_of,
 };
 use espalier_trainer::Error;
 use espalier_trainer::conformance::{Subject, Target, check};
@@ -103,8 +104,10 @@ impl Sample {
         TeamRig::new(model, &[&fixed, &KEYS[..], more].concat())
     }
 
-    /// Compares loss, logits and gradients of the golden adapter under every recompute policy.
+    /// Compares loss, logits and gradients of the golden adapter under every recompute policy, on
+    /// one and three ranks.
     pub fn computes_as_peft(&self) {
+        let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
         let adapter = self.saved("adapter");
         for (base, plugins) in BASES {
             let golden = self.expected(base);
@@ -120,6 +123,17 @@ impl Sample {
                 assert_near(found, golden.numbers("loss")[0], 1e-6, base);
                 self.compare(&golden, "grad.", 1e-5, &|name| rig.gradient(name));
                 assert_logits(&rig, &golden, base);
+                let three = self.team(&model(), 3, plugins, &more);
+                let found = three.loss_and_gradients(&row_by_row(&rows));
+                assert_near(found, golden.numbers("loss")[0], 1e-6, base);
+                let gradients = named(three.gradients());
+                self.compare(&golden, "grad.", 1e-5, &|name| gradients(name));
+                let each = rows.iter().map(std::slice::from_ref);
+                let logits: Vec<f64> = each
+                    .flat_map(|row| three.logits(&micro_batch(row, row)))
+                    .collect();
+                let difference = largest_difference(&logits, golden.numbers("logits"));
+                assert!(difference <= 2e-5, "{base}: logits differ by {difference}");
             }
         }
     }
@@ -255,7 +269,11 @@ fn row_by_row(rows: &[Vec<i32>]) -> StepBatch {
 
 /// The trained params of a team by name.
 pub fn values(team: &TeamRig) -> impl Fn(&str) -> Vec<f64> + use<> {
-    let all = team.state(StatePart::Values);
+    named(team.state(StatePart::Values))
+}
+
+/// The numbers of each of `all` by its name.
+fn named(all: Named) -> impl Fn(&str) -> Vec<f64> {
     move |name| {
         let found = all.iter().find(|(known, _)| known == name);
         found
