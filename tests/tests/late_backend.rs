@@ -187,6 +187,22 @@ fn several_ranks_equal_cpu_in_every_order() {
     OF_RANKS.iter().copied().for_each(equals_cpu);
 }
 
+/// A step's only micro-batch leaves the second rank without one, right after the host has waited
+/// for all of its device: it sums zeros that nothing else orders.
+#[test]
+fn a_rank_without_tokens_after_a_checkpoint_equals_cpu_in_every_order() {
+    let keys = [
+        "plugins=\"nf4,lora,ddp\"",
+        "run.ranks=2",
+        "data.batch_size=4",
+        "data.micro_batch=2",
+        "run.save_every=1",
+    ];
+    equals_cpu(&keys);
+    let more = ["run.device_collective=\"late-collective\""];
+    equals_cpu_with(&keys, "late-collective", &more);
+}
+
 /// Their calls are tasks of the devices' own streams.
 #[test]
 fn several_ranks_joined_by_a_collective_of_devices_equal_cpu_in_every_order() {

@@ -24,12 +24,18 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn zero_gradients(&self) -> Result<()> {
+        let Some(zero) = &self.prepared.zero_whole else {
+            return Ok(());
+        };
         // Another lane has gradients only to reduce them, and a unit that is reduced is counted in
         // the norm: the compute lane has waited for it.
-        match &self.prepared.zero_whole {
-            Some(zero) => self.launch_flat(zero, &[self.storage.whole_gradients()], &[]),
-            None => Ok(()),
+        self.launch_flat(zero, &[self.storage.whole_gradients()], &[])?;
+        // A rank without tokens reduces the zeros themselves: none of its passes is between.
+        let mut tasks = self.step_plan.micro_batch.iter();
+        if tasks.any(|task| task.action.act == Act::Reduce) {
+            self.behind.fall(self.streams.len());
         }
+        Ok(())
     }
 
     /// Adds up the squares of the gradients of a unit that this rank keeps.
