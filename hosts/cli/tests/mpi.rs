@@ -55,6 +55,39 @@ fn processes_and_threads_train_to_the_same_bits() {
     assert!(apart == threads, "ddp");
 }
 
+/// Their calls pass through pinned memory of each process.
+#[test]
+fn processes_on_memory_that_the_host_cannot_touch_train_to_the_bits_of_threads_on_cpu() {
+    let library = espalier_samples::library("late");
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = library.file_name().expect("a file");
+    std::fs::copy(&library, folder.path().join(name)).expect("a copy");
+    let late = "--set run.backend=late --set backend.late.host_operands=refuse";
+    for (name, more) in [
+        ("offloaded", SHARDED),
+        (
+            "resident",
+            "--set model.compute=f32 --set adapter.lora.rank=4",
+        ),
+    ] {
+        let training = training(&format!("{more} --plugin-dir {}", folder.path().display()));
+        for sharding in ["fsdp", "ddp"] {
+            if sharding == "ddp" && more == SHARDED {
+                continue;
+            }
+            let plugins = format!("--plugins nf4,lora,{sharding}");
+            let threads = format!("{plugins} --ranks 2");
+            let threads = training.succeed(&format!("{name}-{sharding}-cpu"), &threads);
+            for order in ["late", "mixed"] {
+                let out = format!("{name}-{sharding}-{order}");
+                let on_late = format!("{plugins},mpi {late} --set backend.late.order={order}");
+                let apart = processes(&training, 2, &out, &on_late);
+                assert!(apart == threads, "{out}");
+            }
+        }
+    }
+}
+
 /// The losses of a run's steps, in order; JSON has `null` for a loss that is not finite.
 fn losses(trained: &Trained) -> Vec<f64> {
     // A line of an evaluation has its loss under another key.
