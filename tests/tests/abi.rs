@@ -9,6 +9,7 @@ use espalier_interface::{Quantizer, Serial, Services};
 use espalier_registry::{PluginIdentity, Registry, SearchPath};
 use espalier_samples::{Patch, library, library_against, library_against_kept, put};
 use espalier_system::failure::Failure;
+use espalier_tests::{Golden, Rig, golden_path, micro_batch, step_of};
 use serde_json::Map;
 use tempfile::TempDir;
 
@@ -98,6 +99,41 @@ fn plugins_of_every_older_interface_load() {
         assert_eq!(identity.abi, version);
         assert_eq!(packed(old.as_ref()), expected, "{major}.{minor}");
     }
+}
+
+/// The loss, logits and gradients of the tiny Llama with the adapter `ia3` in a library.
+fn adapted(library: &Path, version: [u32; 2]) -> (f64, Vec<f64>, Vec<Vec<f64>>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    put(
+        &dir.path().join("libia3.so"),
+        &fs::read(library).expect("just built"),
+    );
+    let dirs = format!("[{:?}]", dir.path());
+    let keys = [
+        ("run.plugin_dirs", dirs.as_str()),
+        ("plugins", "[\"ia3\"]"),
+        ("model.compute", "\"f32\""),
+        ("data.max_seq_len", "48"),
+        ("data.micro_batch", "4"),
+    ];
+    let rig = Rig::new(&golden_path("llama/tiny-trained"), &keys);
+    let adapter = rig.components.adapter.as_ref().expect("an adapter");
+    assert_eq!(adapter.identity.abi, version);
+    let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
+    let batch = micro_batch(&rows, &rows);
+    let loss = rig.loss_and_gradients(&step_of(vec![batch.clone()]));
+    let params = rig.executor.params().iter();
+    let trained = params.filter(|param| param.trainable);
+    let gradients: Vec<_> = trained.map(|param| rig.gradient(&param.name)).collect();
+    assert!(!gradients.is_empty());
+    (loss, rig.logits(&batch), gradients)
+}
+
+#[test]
+fn an_adapter_of_interface_0_4_computes_the_same_bits() {
+    let old = adapted(&library_against_kept("ia3", "0.4"), [0, 4]);
+    let current = adapted(&library("ia3"), [ABI_MAJOR, ABI_MINOR]);
+    assert_eq!(old, current);
 }
 
 #[test]

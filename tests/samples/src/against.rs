@@ -36,7 +36,8 @@ pub fn library_against(package: &str, variant: &str, patches: &[Patch<'_>]) -> P
 /// If that version was not kept, or the library cannot be built.
 pub fn library_against_kept(package: &str, version: &str) -> PathBuf {
     let variant = format!("abi-{}", version.replace('.', "-"));
-    let copy = new_copy(&variant);
+    // Tests build several packages at once.
+    let copy = new_copy(&format!("{package}-{variant}"));
     let name = format!("interface-{version}");
     let archive = root().join(format!("tests/golden/abi/{name}.tar.gz"));
     let archive = fs::File::open(archive).expect("a version that was kept");
