@@ -20,11 +20,14 @@ mod bf16_model;
 mod block;
 mod blocking;
 mod combine;
+mod depth;
 mod detect;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_variables))]
 mod few_rows;
 mod isa;
+mod many_rows;
 mod micro;
+mod nibbles;
 mod pack;
 mod panel;
 mod pipeline;
@@ -40,13 +43,14 @@ mod transpose;
 
 use espalier_interface::Services;
 
-pub use block::DEPTH;
 pub(crate) use block::{multiply_into, space};
 pub use combine::Combine;
 use combine::{SumHome, Sums};
-pub use few_rows::{BlockScales, Nibbles};
+pub use depth::DEPTH;
+use few_rows::FewRows;
 pub use isa::Isa;
 pub use micro::Update;
+pub use nibbles::{BlockScales, Nibbles};
 use product::Product;
 pub use rounding::{Added, Sum};
 pub use scalar::Scalar;
@@ -95,7 +99,7 @@ where
 {
     // Products of other dtypes are by plain vectors, with more steps.
     let of = |isa| {
-        let many = product::workspace_bytes::<E>(isa, threads, most, home);
+        let many = many_rows::workspace_bytes::<E>(isa, threads, most, home);
         many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
     };
     of(isa).max(of(isa.vectors()))
@@ -161,30 +165,21 @@ pub(crate) fn matmul_of<E: Element>(
         bias.is_none_or(|bias| bias.size() == (1, cols)),
         "the bias is not as long as a row"
     );
-    let out = Parts::new(values);
-    let few = few_rows::Product {
-        isa,
-        left,
-        right,
-        out: &out,
-        stride,
-        sums,
-        bias,
-    };
-    if few.is_of_few_rows() {
-        // SAFETY: the output was checked and is borrowed here alone; `isa` was checked.
-        return unsafe { few.compute(services, workspace) };
-    }
     let product = Product {
         isa,
         left,
         right,
-        out,
+        out: Parts::new(values),
         stride,
         sums,
         bias,
     };
-    product.run(services, workspace);
+    let few = FewRows(&product);
+    if few.is_of_few_rows() {
+        // SAFETY: the output was checked and is borrowed here alone; `isa` was checked.
+        return unsafe { few.compute(services, workspace) };
+    }
+    many_rows::multiply(&product, services, workspace);
 }
 
 #[cfg(test)]

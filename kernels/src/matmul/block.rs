@@ -4,15 +4,12 @@
 
 use std::ops::Range;
 
-use super::blocking::MOST_PARTS;
+use super::depth::{DEPTH, Depth};
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::Operand;
 use super::{Isa, Scalar, Update};
 
-/// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it:
-/// it is never tuned by machine.
-pub const DEPTH: usize = 256;
 /// Rows of the left operand that a small product packs at a time.
 const ROWS: usize = 112;
 /// Bytes of the right operand's columns that a small product packs at a time.
@@ -24,50 +21,6 @@ pub(super) const PANEL_COLS: usize = 32;
 pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
 /// Elements of the largest micro-tile, for edges.
 pub(super) const EDGE: usize = PANEL_ROWS * PANEL_COLS;
-
-/// A depth, cut into parts of [`DEPTH`] steps, each of which gives a partial sum.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Depth {
-    elements: usize,
-    per_step: usize,
-}
-
-impl Depth {
-    /// The depth of a product of `elements` by `isa`.
-    pub fn new(isa: Isa, elements: usize) -> Self {
-        let per_step = isa.depth_of_step();
-        Depth { elements, per_step }
-    }
-
-    /// Elements of the whole depth.
-    pub fn elements(self) -> usize {
-        self.elements
-    }
-
-    /// Its parts; one, without elements, where there is nothing to sum.
-    pub fn parts(self) -> usize {
-        self.elements.div_ceil(DEPTH * self.per_step).max(1)
-    }
-
-    /// Depths of one part and more, up to this one or [`MOST_PARTS`] and one more.
-    pub fn shallower(self) -> impl Iterator<Item = Depth> {
-        (1..=self.parts().min(MOST_PARTS + 1)).map(move |parts| Depth {
-            elements: self.elements.min(parts * DEPTH * self.per_step),
-            ..self
-        })
-    }
-
-    /// Elements of part `idx`.
-    pub fn part(self, idx: usize) -> Range<usize> {
-        let most = DEPTH * self.per_step;
-        idx * most..((idx + 1) * most).min(self.elements)
-    }
-
-    /// Steps of part `idx`.
-    pub fn steps(self, idx: usize) -> usize {
-        self.part(idx).len().div_ceil(self.per_step)
-    }
-}
 
 /// Columns of the right operand that a small product packs at a time: 512 in f32, 256 in f64.
 const fn columns<S>() -> usize {

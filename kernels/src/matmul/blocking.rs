@@ -1,15 +1,17 @@
-//! A product's shape -> the tasks that threads take: some of the right operand to pack, then rows to
-//! multiply by what is packed.
+//! A product's shape -> the tasks that threads take: some of the right operand to pack, then
+//! rows to multiply by what is packed.
 //!
-//! Columns are cut into *chunks* whose packed form stays in the third-level cache, a depth beyond
-//! [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the output, rows
-//! into *bands* whose sums can. A *unit* is one chunk, pass and band: it is packed once, by all
-//! threads, and then multiplied by all its rows. Only speed depends on any of this.
+//! Columns are cut into *chunks* whose packed form stays in the third-level cache, a depth
+//! beyond [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the
+//! output, rows into *bands* whose sums can. A *unit* is one chunk, pass and band: it is packed
+//! once, by all threads, and then multiplied by all its rows. Where all rows are one task's,
+//! each task packs its own columns. Only speed depends on any of this.
 
 use std::ops::Range;
 
-use super::block::{DEPTH, Depth, GROUP_COLS, PANEL_COLS};
+use super::block::{GROUP_COLS, PANEL_COLS};
 use super::combine::SumHome;
+use super::depth::{DEPTH, Depth};
 use super::source::Summed;
 
 /// Elements of a packed chunk.
@@ -131,8 +133,8 @@ impl Blocking {
         }
     }
 
-    /// Most columns that a task packs itself, a part at a time; none where a unit's columns are packed
-    /// for many tasks.
+    /// Most columns that a task packs itself, a part at a time; none where a unit's columns are
+    /// packed for many tasks.
     pub fn own_cols(&self) -> usize {
         if self.is_one_block { self.chunk } else { 0 }
     }

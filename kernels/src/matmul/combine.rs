@@ -1,6 +1,6 @@
 //! A product's sums -> its output: where they are added up, and what comes of them.
 
-use super::block::Depth;
+use super::depth::Depth;
 use super::rounding::{Added, Sum};
 use super::{Isa, Scalar, Update};
 use crate::element::Element;

@@ -6,6 +6,7 @@
 //! of a product of many rows: the chain of steps and the order of partial sums are the same.
 #![allow(unsafe_code)] // Disjoint columns of one output on several threads, and raw rows.
 
+mod memory;
 mod nibbles;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
@@ -15,20 +16,22 @@ use std::ops::Range;
 use espalier_interface::{DType, Services};
 use half::bf16;
 
-pub use nibbles::{BlockScales, Nibbles};
+pub(super) use memory::workspace_bytes;
+use memory::{Memory, room_for_scales, share};
 
 use super::bf16_model::round;
-use super::block::DEPTH;
 use super::blocking::LEAST_WORK;
 use super::combine::Sums;
+use super::depth::DEPTH;
+use super::nibbles::Nibbles;
 use super::panel::STRIP;
+use super::product::Product;
 use super::rounding::{Sum, store_row};
 use super::scalar::sealed::Packed as _;
-use super::source::{Operand, Rows, Summed, same};
-use super::{Isa, Scalar, Update, each_task, slot_bytes};
+use super::source::{Summed, same};
+use super::{Isa, Scalar, Update, each_task};
 use crate::element::Element;
 use crate::simd::vectorized;
-use crate::split::Parts;
 
 /// Most rows of a product in `dtype` that is computed here. More are faster in packed panels, as
 /// are all products without vectors and those in f64.
@@ -67,108 +70,53 @@ struct Part<S> {
     update: Update,
 }
 
-/// A product whose shapes were checked.
-pub(super) struct Product<'a, E: Element>
+/// A product of few rows.
+pub(super) struct FewRows<'p, 'a, E: Element>(pub &'p Product<'a, E>)
 where
-    E::Acc: Scalar,
-{
-    pub isa: Isa,
-    pub left: Operand<'a, E::Acc>,
-    pub right: Operand<'a, E::Acc>,
-    pub out: &'a Parts<'a, E>,
-    pub stride: usize,
-    pub sums: Sums<'a, E>,
-    pub bias: Option<&'a dyn Rows<E::Acc>>,
-}
+    E::Acc: Scalar;
 
-/// Elements that scales of a depth may take: blocks have at least as many elements as lanes.
-fn room_for_scales(depth: usize) -> usize {
-    depth
-}
-
-/// Elements that one task needs.
-fn share(isa: Isa, depth: usize) -> usize {
-    let steps = depth.div_ceil(isa.depth_of_step());
-    (MOST_ROWS + 1) * WIDE + STRIP + room_for_scales(depth) + MOST_ROWS * steps
-}
-
-/// Bytes of workspace for products of few rows, of this depth or less, on `threads` threads.
-pub(super) fn workspace_bytes<E: Element>(isa: Isa, threads: usize, depth: usize) -> usize {
-    slot_bytes::<E::Acc>(0, share(isa, depth), threads)
-}
-
-/// The parts of a task's memory.
-struct Memory<'m, S> {
-    /// `[MOST_ROWS, WIDE]`.
-    sums: &'m mut [S],
-    /// A row's worth of bias.
-    added: &'m mut [S],
-    /// A window of the weight.
-    scratch: &'m mut [S],
-    /// Scales of some columns of the weight.
-    scales: &'m mut [S],
-    /// The left operand, step after step: the rows' steps side by side.
-    left: &'m mut [S],
-}
-
-impl<'m, S: Scalar> Memory<'m, S> {
-    fn of(memory: &'m mut [S], scales: usize) -> Self {
-        let (sums, rest) = memory.split_at_mut(MOST_ROWS * WIDE);
-        let (added, rest) = rest.split_at_mut(WIDE);
-        let (scratch, rest) = rest.split_at_mut(STRIP);
-        let (scales, left) = rest.split_at_mut(scales);
-        Memory {
-            sums,
-            added,
-            scratch,
-            scales,
-            left,
-        }
-    }
-}
-
-impl<E: Element> Product<'_, E>
+impl<E: Element> FewRows<'_, '_, E>
 where
     E::Acc: Scalar,
 {
     /// True where the product is computed here: few rows, which a task's memory has room for, and a
     /// weight that is summed along its rows.
     pub fn is_of_few_rows(&self) -> bool {
-        let (rows, depth) = self.left.size();
-        let along = (self.left.summed, self.right.summed) == (Summed::Cols, Summed::Cols);
+        let (rows, depth) = self.0.left.size();
+        let along = (self.0.left.summed, self.0.right.summed) == (Summed::Cols, Summed::Cols);
         along
-            && (1..=most_rows(self.isa, E::Acc::DTYPE)).contains(&rows)
+            && (1..=most_rows(self.0.isa, E::Acc::DTYPE)).contains(&rows)
             && depth > 0
             && self.scales() <= room_for_scales(depth)
     }
 
     /// Steps of the whole depth.
     fn steps(&self) -> usize {
-        self.left.size().1.div_ceil(self.isa.depth_of_step())
+        self.0.left.size().1.div_ceil(self.0.isa.depth_of_step())
     }
 
     /// The weight's codes, where a kernel decodes them.
     fn nibbles(&self) -> Option<Nibbles<'_>> {
-        let codes = self.right.source.nibbles()?;
-        (E::Acc::DTYPE == f32::DTYPE && nibbles::are_served(self.isa)).then_some(codes)
+        let codes = self.0.right.source.nibbles()?;
+        (E::Acc::DTYPE == f32::DTYPE && nibbles::are_served(self.0.isa)).then_some(codes)
     }
 
     /// Scales of as many columns as are computed at a time.
     fn scales(&self) -> usize {
-        let blocks = |codes: Nibbles<'_>| self.left.size().1 / codes.block * WIDE;
+        let blocks = |codes: Nibbles<'_>| self.0.left.size().1 / codes.block * WIDE;
         self.nibbles().map_or(0, blocks)
     }
 
     /// Computes it.
     ///
     /// # Panics
-    /// Where it is not [`Product::is_of_few_rows`], or the workspace is too small for one thread.
+    /// Where it is not [`FewRows::is_of_few_rows`], or the workspace is too small for one thread.
     ///
     /// # Safety
     /// The output has room for the product and is used by nothing else. The CPU can run `isa`.
     pub unsafe fn compute(&self, services: &dyn Services, workspace: &mut [u8]) {
         assert!(self.is_of_few_rows(), "a product of too many rows");
-        let ((rows, depth), cols) = (self.left.size(), self.right.size().0);
+        let ((rows, depth), cols) = (self.0.left.size(), self.0.right.size().0);
         let wide = match services.threads() {
             threads if threads > 1 && rows * cols * depth >= LEAST_WORK => {
                 let even = cols.div_ceil(4 * threads).next_multiple_of(WIDE);
@@ -181,16 +129,16 @@ where
             // SAFETY: tasks have different columns, and each runs once.
             unsafe { self.columns(some, memory) };
         };
-        let share = share(self.isa, depth);
+        let share = share(self.0.isa, depth);
         each_task(services, cols.div_ceil(wide), share, workspace, run);
     }
 
     /// Computes some columns.
     ///
     /// # Safety
-    /// As [`Product::compute`]; no other thread uses these columns.
+    /// As [`FewRows::compute`]; no other thread uses these columns.
     unsafe fn columns(&self, cols: Range<usize>, memory: &mut [E::Acc]) {
-        let rows = self.left.size().0;
+        let rows = self.0.left.size().0;
         let codes = self.nibbles();
         let mut memory = Memory::of(memory, self.scales());
         self.copy_left(&mut memory);
@@ -198,10 +146,10 @@ where
             let some = first..(first + WIDE).min(cols.end);
             let row = |i: usize| {
                 // SAFETY: columns of the output that no other thread uses, one row at a time.
-                unsafe { self.out.part(i * self.stride + some.start, some.len()) }
+                unsafe { self.0.out.part(i * self.0.stride + some.start, some.len()) }
             };
             // An output in the dtype of sums is their first term where they are added to it.
-            let (first_update, sum) = match self.sums {
+            let (first_update, sum) = match self.0.sums {
                 Sums::InOutput(update) => (update, Sum::PRODUCT),
                 Sums::Beside(sum) => (Update::Overwrite, sum),
             };
@@ -214,14 +162,14 @@ where
             }
             if let Some(codes) = &codes {
                 let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
-                codes.gather(some.clone(), self.left.size().1, scales);
+                codes.gather(some.clone(), self.0.left.size().1, scales);
             }
             for lane in (0..some.len()).step_by(self.lanes()) {
                 let lanes = some.start + lane..some.end.min(some.start + lane + self.lanes());
                 // SAFETY: the caller's promises.
                 unsafe { self.lanes_of(lanes, lane, codes, first_update, &mut memory) };
             }
-            let added = self.bias.map(|bias| {
+            let added = self.0.bias.map(|bias| {
                 let (values, _) = bias.window(0..1, some.clone(), memory.added);
                 &values[..some.len()]
             });
@@ -230,7 +178,7 @@ where
                 #[inline(always)]
                 || {
                     for (i, sums) in sums.enumerate() {
-                        let sum = sum.part(i * self.stride + some.start, some.len());
+                        let sum = sum.part(i * self.0.stride + some.start, some.len());
                         store_row(&mut sums[..some.len()], added, sum, row(i));
                     }
                 },
@@ -240,7 +188,7 @@ where
 
     /// Lanes of a kernel.
     fn lanes(&self) -> usize {
-        match self.isa {
+        match self.0.isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => 8,
             _ => LANES,
@@ -249,8 +197,8 @@ where
 
     /// Copies the left operand, in steps.
     fn copy_left(&self, memory: &mut Memory<'_, E::Acc>) {
-        let ((rows, depth), per_step) = (self.left.size(), self.isa.depth_of_step());
-        let source = self.left.source;
+        let ((rows, depth), per_step) = (self.0.left.size(), self.0.isa.depth_of_step());
+        let source = self.0.left.source;
         for (row, k) in (0..rows).flat_map(|row| (0..depth).step_by(STRIP).map(move |k| (row, k))) {
             let some = k..(k + STRIP).min(depth);
             let place = k / per_step * rows + row;
@@ -290,12 +238,12 @@ where
         first_update: Update,
         memory: &mut Memory<'_, E::Acc>,
     ) {
-        let (rows, depth) = self.left.size();
+        let (rows, depth) = self.0.left.size();
         assert!(
             memory.left.len() >= rows * self.steps() && lane + self.lanes() <= WIDE,
             "a product's memory is too small"
         );
-        let per_step = self.isa.depth_of_step();
+        let per_step = self.0.isa.depth_of_step();
         for k in (0..depth).step_by(DEPTH * per_step) {
             let some = k..(k + DEPTH * per_step).min(depth);
             let part = Part {
@@ -315,7 +263,7 @@ where
                     Some(codes) => {
                         let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
                         let rows = (cols.clone(), depth);
-                        nibbles::multiply(self.isa, part.cast(), codes, rows, k, &scales[lane..]);
+                        nibbles::multiply(self.0.isa, part.cast(), codes, rows, k, &scales[lane..]);
                     }
                     None => self.multiply_window(part, cols.clone(), some, memory.scratch),
                 }
@@ -334,7 +282,7 @@ where
         some: Range<usize>,
         scratch: &mut [E::Acc],
     ) {
-        let (source, lanes) = (self.right.source, cols.len());
+        let (source, lanes) = (self.0.right.source, cols.len());
         let fits = |len: usize, stride: usize| {
             let needed = (lanes - 1) * stride + some.len();
             assert!(len >= needed, "a window is too small");
@@ -344,12 +292,12 @@ where
         {
             fits(values.len(), stride);
             // SAFETY: the caller's promises; the window was checked.
-            return unsafe { by_kernel::<bf16, E::Acc>(self.isa, part, (values, stride), lanes) };
+            return unsafe { by_kernel::<bf16, E::Acc>(self.0.isa, part, (values, stride), lanes) };
         }
         let (values, stride) = source.window(cols, some.clone(), scratch);
         fits(values.len(), stride);
         // SAFETY: as above.
-        unsafe { by_kernel::<E::Acc, E::Acc>(self.isa, part, (values, stride), lanes) };
+        unsafe { by_kernel::<E::Acc, E::Acc>(self.0.isa, part, (values, stride), lanes) };
     }
 }
 

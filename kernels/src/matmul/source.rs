@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::Scalar;
-use super::few_rows::Nibbles;
+use super::nibbles::Nibbles;
 use crate::element::{Element, convert_real};
 use crate::simd::vectorized;
 

@@ -3,19 +3,23 @@
 
 use std::ops::Range;
 
-use super::Scalar;
-use super::Update;
-use super::block::{DEPTH, Depth, EDGE, GROUP_COLS, PackedPart, Tile, left_cut, right_cut};
+use super::block::{EDGE, GROUP_COLS, PackedPart, Tile, left_cut, right_cut};
 use super::blocking::{Blocking, TASK_ROWS, Unit};
 use super::combine::Sums;
+use super::depth::{DEPTH, Depth};
 use super::pack::pack;
 use super::panel::{Panel, STRIP, TAIL};
 use super::pipeline::BUFFERS;
-use super::product::{Product, ROW_GAP};
+use super::product::Product;
 use super::rounding::{Sum, store_row};
+use super::{Scalar, Update};
 use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
+
+/// Elements between the end of a row of sums and the next row, so that rows do not share their
+/// places in a cache.
+pub(super) const ROW_GAP: usize = 16;
 
 /// What the threads of a product share.
 pub(super) struct Shared<'a, E: Element>

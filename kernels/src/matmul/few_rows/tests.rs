@@ -10,7 +10,8 @@ use super::*;
 use crate::decode::{FormatDecoder, Packed};
 use crate::matmul::tests::numbers;
 use crate::matmul::threads::Threads;
-use crate::matmul::{Added, Combine, Dense, Output, matmul, sum_workspace_bytes};
+use crate::matmul::{Added, Combine, Dense, Operand, Output, Rows, matmul, sum_workspace_bytes};
+use crate::split::Parts;
 
 /// Rows of the product of many.
 const MANY: usize = MOST_ROWS + 3;
@@ -211,16 +212,16 @@ fn only_few_rows_of_weights_read_along_rows_are_computed_here() {
         } else {
             Operand::over_cols(&along)
         };
-        Product {
+        let product = Product {
             isa: Isa::detect().vectors(),
             left: Operand::over_cols(&left),
             right,
-            out: &out,
+            out,
             stride: 20,
             sums: Sums::InOutput(Update::Overwrite),
             bias: None,
-        }
-        .is_of_few_rows()
+        };
+        FewRows(&product).is_of_few_rows()
     };
     let most = most_rows(Isa::detect().vectors(), f32::DTYPE);
     assert!(of(1, 40, false) && of(most, 40, false));

@@ -1,0 +1,52 @@
+//! A product's depth -> parts of it, each of which gives a partial sum.
+
+use std::ops::Range;
+
+use super::Isa;
+
+/// Steps of a partial sum: elements of the depth, or pairs of bf16. The result's bits depend on it:
+/// it is never tuned by machine.
+pub const DEPTH: usize = 256;
+/// A depth, cut into parts of [`DEPTH`] steps, each of which gives a partial sum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depth {
+    elements: usize,
+    per_step: usize,
+}
+
+impl Depth {
+    /// The depth of a product of `elements` by `isa`.
+    pub fn new(isa: Isa, elements: usize) -> Self {
+        let per_step = isa.depth_of_step();
+        Depth { elements, per_step }
+    }
+
+    /// Elements of the whole depth.
+    pub fn elements(self) -> usize {
+        self.elements
+    }
+
+    /// Its parts; one, without elements, where there is nothing to sum.
+    pub fn parts(self) -> usize {
+        self.elements.div_ceil(DEPTH * self.per_step).max(1)
+    }
+
+    /// Depths of one part and more, up to this one or `most` parts.
+    pub fn shallower(self, most: usize) -> impl Iterator<Item = Depth> {
+        (1..=self.parts().min(most)).map(move |parts| Depth {
+            elements: self.elements.min(parts * DEPTH * self.per_step),
+            ..self
+        })
+    }
+
+    /// Elements of part `idx`.
+    pub fn part(self, idx: usize) -> Range<usize> {
+        let most = DEPTH * self.per_step;
+        idx * most..((idx + 1) * most).min(self.elements)
+    }
+
+    /// Steps of part `idx`.
+    pub fn steps(self, idx: usize) -> usize {
+        self.part(idx).len().div_ceil(self.per_step)
+    }
+}
