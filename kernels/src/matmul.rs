@@ -4,9 +4,8 @@
 //! read transposed. Operands are widened (or decoded) panel by panel to the scalar of the product,
 //! f32 or f64. The sum is rounded once to the output's dtype. A multiple of what is then there may
 //! be added to other values ([`Sum`]), which gives the bits of a product and a sum after it. With
-//! instructions for bf16
-//! ([`Isa::Avx512Bf16`]), products of bf16 take both operands in bf16: what is stored or decoded in
-//! another dtype is rounded once. Sums stay in f32.
+//! instructions for bf16 ([`Isa::Avx512Bf16`]), products of bf16 take both operands in bf16: what
+//! is stored or decoded in another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
 //! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`. Its

@@ -173,13 +173,9 @@ pub fn make(
         dtypes,
     };
     let request = sharding::request(&program, trained, &device_info, demand, host);
-    let (shard_layout, step_plan) = sharding::lay_out(
-        &components.sharding,
-        &request,
-        trained,
-        &program,
-        demand.world,
-    )?;
+    let strategy = &components.sharding;
+    let (shard_layout, step_plan) =
+        sharding::lay_out(strategy, &request, trained, &program, demand.world)?;
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
     let loading = loading_bytes(&initialised_sites, components, &params)?;
     let loading = loading.max(packed.loading_bytes(&params)?);

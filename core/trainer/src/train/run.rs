@@ -111,19 +111,17 @@ impl<'a> Run<'a> {
         }
         let earlier = resumed.as_ref();
         let swapped = earlier.map_or_else(|| Ok(resolved.clone()), |one| one.swapped(resolved))?;
+        let purpose = Purpose::Train;
         let session = match process_context {
-            None => Session::open_for(&swapped, Purpose::Train, observer, stop)?,
-            Some(process_context) => {
-                let purpose = Purpose::Train;
-                Session::open_among(&swapped, purpose, process_context, &meter, observer, stop)?
-            }
-        };
+            None => Session::open_for(&swapped, purpose, observer, stop),
+            Some(among) => Session::open_among(&swapped, purpose, among, &meter, observer, stop),
+        }?;
         match measure {
             Some(measure) => measure.check(&session.run.plan, session.services)?,
-            None => session
-                .run
-                .plan
-                .check(session.run.plan.available(memory::available_bytes()))?,
+            None => {
+                let plan = &session.run.plan;
+                plan.check(plan.available(memory::available_bytes()))?;
+            }
         }
         let checkpoint = earlier.and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {
@@ -132,8 +130,7 @@ impl<'a> Run<'a> {
             session,
         };
         ready.check(&swapped, observer, stop)?;
-        // A resumed run uses its recorded patterns; the shared patterns of arms were checked
-        // before.
+        // A resumed run uses its recorded patterns; those of arms were checked before.
         if from.is_none() && measure.is_none() {
             ready.session.check_patterns(&swapped)?;
         }
