@@ -213,7 +213,9 @@ impl<'a> OpenedModel<'a> {
                 device_info,
                 host,
             )?;
-            runs.push(PreparedRun::new(plan, device, &self.components.backend)?);
+            let run = PreparedRun::new(plan, device, &self.components.backend);
+            let named = |error| Error::from(error).naming(&self.components.by_role());
+            runs.push(run.map_err(named)?);
         }
         let others = runs.split_off(1);
         let run = runs.remove(0);
