@@ -98,7 +98,7 @@ where
             }
             Sums::Beside(sum) => {
                 let sums = self.sums(unit.1, &tile, sums);
-                self.sum_beside(unit, tile, (sums, sum, added), &mut space);
+                self.sum_beside(unit, tile, (sums, sum), added, &mut space);
             }
         }
     }
@@ -220,7 +220,8 @@ where
         &self,
         (unit_idx, unit): (usize, &Unit),
         (rows, cols): (Range<usize>, Range<usize>),
-        (sums, sum, added): (Tile<E::Acc>, Sum<'_, E>, Option<&[E::Acc]>),
+        (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
+        added: Option<&[E::Acc]>,
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
         let product = self.product;

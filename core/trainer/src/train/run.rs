@@ -5,7 +5,7 @@ use std::path::Path;
 use espalier_config::ResolvedConfig;
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::world_of_run;
-use espalier_plan::plan::Purpose;
+use espalier_plan::plan::{Purpose, RunPlan};
 use espalier_system::failure::UsageError;
 use espalier_system::files::RunDirectory;
 use espalier_system::memory::{self, Meter};
@@ -103,14 +103,16 @@ impl<'a> Run<'a> {
         if let Some(beginning) = &resumed
             && let Some(summary) = finished(beginning, resolved)?
         {
-            // The process that finished it can have died before the report.
             if world.writes() {
+                // The process that finished it can have died before the report.
                 observer.observe(&Event::RunEnded(out));
             }
             return Ok(Opened::Finished(Box::new(summary)));
         }
-        let earlier = resumed.as_ref();
-        let swapped = earlier.map_or_else(|| Ok(resolved.clone()), |one| one.swapped(resolved))?;
+        let swapped = match &resumed {
+            Some(beginning) => beginning.swapped(resolved)?,
+            None => resolved.clone(),
+        };
         let purpose = Purpose::Train;
         let session = match process_context {
             None => Session::open_for(&swapped, purpose, observer, stop),
@@ -118,12 +120,9 @@ impl<'a> Run<'a> {
         }?;
         match measure {
             Some(measure) => measure.check(&session.run.plan, session.services)?,
-            None => {
-                let plan = &session.run.plan;
-                plan.check(plan.available(memory::available_bytes()))?;
-            }
+            None => check_memory(&session.run.plan)?,
         }
-        let checkpoint = earlier.and_then(|one| one.checkpoint.as_ref());
+        let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {
             wanted: Wanted::after(checkpoint),
             outline: record::outline(resolved, &session)?,
@@ -262,4 +261,9 @@ fn finished(beginning: &Beginning, resolved: &ResolvedConfig) -> Result<Option<R
     };
     beginning.check_finished(resolved.config())?;
     Ok(Some(RunSummary::finished_before(saved)))
+}
+
+/// Refuses a plan that the memory at hand does not hold.
+fn check_memory(plan: &RunPlan) -> Result<(), Error> {
+    Ok(plan.check(plan.available(memory::available_bytes()))?)
 }
