@@ -24,7 +24,7 @@ fn exactly_one_of_many_simultaneous_runs_trains() {
             continue;
         }
         let line = refused(&output, 2, "the output", "a second run");
-        let taken = line.contains("is in use by ") || line.contains("already holds");
+        let taken = line.contains("is in use by process") || line.contains("already holds");
         assert!(taken, "{line}");
     }
     assert_eq!(winners, 1);

@@ -3,7 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -290,10 +291,18 @@ pub fn this_process() -> String {
     format!("process {} on {host}", std::process::id())
 }
 
-/// The holder of the lock, as recorded in the lock file.
+/// The holder of the lock, as recorded in the lock file. One that has just taken it is given a
+/// moment to write its record.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    let read = io::Read::by_ref(file).take(256).read_to_string(&mut text);
+    let begin = Instant::now();
+    let read = loop {
+        let read = io::Read::by_ref(file).take(256).read_to_string(&mut text);
+        if read.is_err() || !text.is_empty() || begin.elapsed() >= CHECK_TIME {
+            break read;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
     let printable = !text.is_empty() && !text.chars().any(char::is_control);
     match read {
         Ok(_) if printable => text,
