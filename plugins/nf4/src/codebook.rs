@@ -1,5 +1,8 @@
 //! bitsandbytes' 4-bit code tables -> values by code, and the code of a scaled number.
 
+/// Weights that are compared with a midpoint at once: a vector of AVX-512.
+pub const LANES: usize = 16;
+
 /// A table of 16 values and the rule that maps a scaled weight to one of its codes.
 pub struct Codebook {
     /// The value of each code, [16] f32, unitless (a multiple of the block's absmax).
@@ -36,14 +39,17 @@ impl Codebook {
         }
     }
 
-    /// The code of the scaled weight `x`; at a midpoint, that of the lower neighbour.
+    /// The codes of the scaled weights `x`; at a midpoint, that of the lower neighbour.
     #[inline(always)]
-    pub fn nearest(&self, x: f32) -> u8 {
-        let mut code = i32::from(self.order[0]);
+    pub fn nearest(&self, x: [f32; LANES]) -> [u8; LANES] {
+        let mut codes = [i32::from(self.order[0]); LANES];
+        // Midpoints outside, lanes inside: each comparison is one vector instruction.
         for (&midpoint, &change) in self.midpoints.iter().zip(&self.changes) {
-            code += if x > midpoint { change } else { 0 };
+            for (code, &x) in codes.iter_mut().zip(&x) {
+                *code += if x > midpoint { change } else { 0 };
+            }
         }
-        code as u8
+        codes.map(|code| code as u8)
     }
 }
 

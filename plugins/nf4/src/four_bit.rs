@@ -1,13 +1,10 @@
 //! A block of weights -> 4-bit codes of a codebook, two a byte, first in the high nibble.
 
-use crate::codebook::Codebook;
+use crate::codebook::{Codebook, LANES};
 use crate::span::EncodeBlock;
 
 /// Smallest absmax a block is divided by; bitsandbytes `backends/default/ops.py`, `clamp(min=..)`.
 const SMALLEST: f32 = 1e-38;
-
-/// Weights encoded at a time: loops over them are long enough to become vector instructions.
-const GROUP: usize = 256;
 
 /// bitsandbytes' 4-bit encoder of blocks of `block_size` weights.
 ///
@@ -42,13 +39,14 @@ impl EncodeBlock for FourBit {
 impl FourBit {
     #[inline(always)]
     fn encode_scaled(&self, weight: &[f32], scale: impl Fn(f32) -> f32, packed: &mut [u8]) {
-        let packed = packed.chunks_mut(GROUP / 2);
-        for (weight, packed) in weight.chunks(GROUP).zip(packed) {
+        let packed = packed.chunks_mut(LANES / 2);
+        for (weight, packed) in weight.chunks(LANES).zip(packed) {
             // Codes past the end of the weight are that of the number 0.
-            let mut codes = [self.codebook.nearest(0.0); GROUP];
-            for (code, &w) in codes.iter_mut().zip(weight) {
-                *code = self.codebook.nearest(scale(w));
+            let mut scaled = [0.0; LANES];
+            for (scaled, &w) in scaled.iter_mut().zip(weight) {
+                *scaled = scale(w);
             }
+            let codes = self.codebook.nearest(scaled);
             for (byte, pair) in packed.iter_mut().zip(codes.chunks_exact(2)) {
                 *byte = (pair[0] << 4) | pair[1];
             }
