@@ -203,6 +203,21 @@ fn a_rank_without_tokens_after_a_checkpoint_equals_cpu_in_every_order() {
     equals_cpu_with(&keys, "late-collective", &more);
 }
 
+/// Such a rank takes part in the gathers of others, and its compute stream reads nothing of them.
+#[test]
+fn a_rank_without_tokens_that_gathers_equals_cpu_in_every_order() {
+    let keys = [
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "data.batch_size=4",
+        "data.micro_batch=2",
+        "run.save_every=1",
+        "run.eval_every=1",
+    ];
+    let more = ["run.device_collective=\"late-collective\""];
+    equals_cpu_with(&keys, "late-collective", &more);
+}
+
 /// Their calls are tasks of the devices' own streams.
 #[test]
 fn several_ranks_joined_by_a_collective_of_devices_equal_cpu_in_every_order() {

@@ -8,6 +8,8 @@ use espalier_numeric::numbers;
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
+use super::storage;
+use super::transfer::CHUNK_BYTES;
 use super::window::{Numbers, Window};
 use super::{Executor, Pass, StepPosition};
 use crate::Error;
@@ -34,7 +36,6 @@ impl Executor {
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.
     pub fn trainable_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
-        self.lanes().catch_up()?;
         for (index, param) in self.params.iter().enumerate().filter(|(_, p)| p.trainable) {
             let WeightLayout::Dense(dtype) = param.layout else {
                 continue;
@@ -45,7 +46,7 @@ impl Executor {
                 ("param", values, dtype),
                 ("gradient of", gradient, self.dtypes.reduce),
             ] {
-                if let Some(at) = self.not_finite(range, dtype)? {
+                if let Some(at) = self.not_finite_by_host(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);
                     return Ok(Some(NotFiniteTensor { tensor, index: at }));
                 }
@@ -159,7 +160,25 @@ impl Executor {
         Some(self.value(place.region, place.offset, bytes, &task.regions))
     }
 
-    /// Index of the first element of a range that is not finite.
+    /// Index of the first element of a range that is not finite, found by the host: kernels may not
+    /// work on what is offloaded.
+    fn not_finite_by_host(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
+        let mut done = 0;
+        let mut bytes = vec![0; CHUNK_BYTES.min(range.bytes as usize)];
+        while done < range.bytes {
+            let end = (done + CHUNK_BYTES as u64).min(range.bytes);
+            let chunk = &mut bytes[..(end - done) as usize];
+            self.download(storage::part(range, &(done..end), 1), chunk)?;
+            let mut values = numbers(chunk, dtype).into_iter();
+            if let Some(at) = values.position(|value| !value.is_finite()) {
+                return Ok(Some(done / dtype.bytes() + at as u64));
+            }
+            done = end;
+        }
+        Ok(None)
+    }
+
+    /// Index of the first element of a range on the device that is not finite.
     fn not_finite(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
         let count = range.bytes / dtype.bytes();
         if count == 0 {
