@@ -10,6 +10,8 @@ use std::path::Path;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
 };
+use espalier_trainer::convert::Base;
+use espalier_trainer::convert::merge::MergeOptions;
 use tempfile::TempDir;
 
 use adapting::{BASES, Keys, Sample, assert_logits, assert_near, eval_batch, model, values};
@@ -138,6 +140,39 @@ fn bf16_logits_are_as_near_to_the_exact_ones_as_pefts() {
 #[test]
 fn merged_weights_equal_pefts() {
     dora().merges_as_peft("llama/tiny-trained", "adapter", "f32");
+}
+
+/// The result's weights are those that the adapter was trained on: the values of the packed ones.
+#[test]
+fn an_adapter_of_a_packed_base_is_merged_into_its_decoded_weights() {
+    let dora = dora();
+    let decoded = MergeOptions {
+        base: Some(Base::Decoded),
+        dtype: None,
+    };
+    let model = ["llama/tiny-trained", "adapter"];
+    let place = dora.merged(model, decoded, &["plugins=[\"nf4\"]"]);
+    let keys = [
+        ("model.compute", "\"f32\""),
+        ("data.max_seq_len", "48"),
+        ("data.micro_batch", "4"),
+    ];
+    let merged = Rig::new(&place.path().join("out"), &keys);
+    assert_logits(&merged, &dora.expected("nf4"), "merged");
+}
+
+/// Norms of weights that a file holds in 4 bits.
+#[test]
+fn magnitudes_on_a_packed_file_equal_those_on_weights_that_are_packed_while_loading() {
+    let dora = dora();
+    let begun = |model: &str, plugins: &[&str], ranks: u32| {
+        values(&dora.team(&golden_path(model), ranks, plugins, &OPTIONS))(MAGNITUDE)
+    };
+    let expected = begun("packed/dense", &["nf4", "dora"], 1);
+    assert!(expected.iter().any(|norm| *norm != expected[0]));
+    for ranks in [1, 3] {
+        assert_eq!(begun("packed/nf4", &["dora"], ranks), expected, "{ranks}");
+    }
 }
 
 #[test]

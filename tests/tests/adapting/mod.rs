@@ -180,9 +180,13 @@ impl Sample {
         }
     }
 
-    /// Merges a golden adapter into a golden model; the result is `out` in the folder. The weights
-    /// that the golden file of `base` has are compared.
-    pub fn merges_as_peft(&self, model: &str, adapter: &str, base: &str) -> TempDir {
+    /// Merges a golden adapter into a golden model; the result is `out` in the folder.
+    pub fn merged(
+        &self,
+        [model, adapter]: [&str; 2],
+        options: MergeOptions,
+        more: &[&str],
+    ) -> TempDir {
         let place = tempfile::tempdir().expect("a folder");
         let sources = [
             format!("run.plugin_dirs={}", self.dirs()),
@@ -190,10 +194,19 @@ impl Sample {
             format!("model.adapter={}", self.saved(adapter)),
             format!("run.out={:?}", place.path().join("out")),
         ];
-        let sources = sources.iter().fold(Sources::default(), Sources::set);
+        let sources = sources
+            .iter()
+            .map(String::as_str)
+            .chain(more.iter().copied());
+        let sources = sources.fold(Sources::default(), Sources::set);
         let resolved = resolve(&sources).expect("a config");
-        let options = MergeOptions::default();
         merge::merge(&resolved, options, &Unobserved, &StopFlag::new()).expect("merged");
+        place
+    }
+
+    /// As [`Sample::merged`]; the weights that the golden file of `base` has are compared.
+    pub fn merges_as_peft(&self, model: &str, adapter: &str, base: &str) -> TempDir {
+        let place = self.merged([model, adapter], MergeOptions::default(), &[]);
         let ours = Golden::read(&place.path().join("out/model.safetensors"));
         let golden = self.expected(base);
         let names = golden
