@@ -32,6 +32,8 @@ fn every_launch_and_copy_of_a_schedule_is_valid() {
         "--plugins lora --set data.pack_tokens=96",
         "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\" --set sharding.fsdp.prefetch=2",
         "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params\" --set sharding.fsdp.offload_activations=true",
+        "--plugins nf4,lora,fsdp --ranks 2",
+        "--plugins lora,ddp --ranks 2",
     ];
     for (index, words) in schedules.into_iter().enumerate() {
         let out = format!("out{index}");
@@ -104,7 +106,8 @@ fn one_rank_offloads_everything_of_a_device_that_the_host_cannot_reach() {
 #[test]
 fn a_refusal_by_the_executor_names_the_strategy() {
     let training = training();
-    let output = training.run("out", "--plugins lora,fsdp --ranks 2");
+    let words = "--plugins lora,fsdp --ranks 2 --set backend.null.pinned=false";
+    let output = training.run("out", words);
     let error = error(&output);
     assert_eq!(output.status.code(), Some(5), "{error}");
     assert!(

@@ -156,7 +156,10 @@ fn insufficient_memory_is_reported_for_the_device_and_for_the_host() {
     assert_eq!(of(&format!("{words} --assume 5GiB"))["fits"], false);
     let host = of(&format!("{words} --assume 24GiB --host-memory 64MiB"));
     assert_eq!(host["fits"], false, "{host}");
-    assert_eq!(of(&format!("{words} --host-memory 5GiB"))["fits"], false);
+    // Without an assumption, the device of the backend.
+    let device = |bytes: u64| of(&format!("{words} --set backend.null.memory={bytes}"));
+    assert_eq!(device(24 << 30)["fits"], true);
+    assert_eq!(device(5 << 30)["fits"], false);
 }
 
 #[test]

@@ -1,13 +1,27 @@
-//! `host plan`, run in the folder of the configs.
+//! `host plan` on the backend `null`, which computes nothing, run in the folder of the configs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
+use espalier_samples::{library, put};
 use serde_json::Value as Json;
 
 /// The repository.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A folder with the library of `null`.
+fn plugins() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("planning");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let null = std::fs::read(library("null")).expect("just built");
+        put(&folder.join("libnull.so"), &null);
+        folder
+    })
 }
 
 /// Runs `host plan` with these arguments.
@@ -17,6 +31,9 @@ pub fn plan(words: &str) -> Output {
         command.env_remove(name);
     }
     let command = command.current_dir(root()).args(["plan", "--threads", "1"]);
+    let command = command
+        .args(["--backend", "null", "--plugin-dir"])
+        .arg(plugins());
     let command = command.args(words.split_whitespace());
     command.output().expect("the program starts")
 }

@@ -1,5 +1,6 @@
 //! The device: the bookkeeping of memory, streams and kernels behind one lock each.
 
+use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use espalier_interface::{
@@ -19,10 +20,10 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A device of `bytes` bytes that has these ops.
-    pub fn new(bytes: u64, ops: Vec<OpId>) -> Self {
+    /// A device without buffers that has these ops.
+    pub fn new(memory: Ledger, ops: Vec<OpId>) -> Self {
         NullDevice {
-            memory: Mutex::new(Ledger::new(bytes)),
+            memory: Mutex::new(memory),
             lanes: Mutex::new(Lanes::default()),
             kernels: Mutex::new(Book::new(ops)),
         }
@@ -65,11 +66,11 @@ impl Memory for NullDevice {
     }
 
     fn import(&self, memory: HostMemory) -> Result<Buffer> {
-        let bytes = memory.bytes();
-        self.memory
-            .lock()
-            .expect(SOUND)
-            .alloc(bytes, MemoryKind::PINNED)
+        Ok(self.memory.lock().expect(SOUND).import(memory.bytes()))
+    }
+
+    fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
+        self.memory.lock().expect(SOUND).host_address(range)
     }
 }
 

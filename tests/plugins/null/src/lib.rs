@@ -15,6 +15,7 @@ use espalier_interface::{
 };
 
 use device::NullDevice;
+use memory::Ledger;
 
 /// The backend.
 struct Null {
@@ -22,6 +23,8 @@ struct Null {
     memory: u64,
     /// Ops that it has.
     ops: Vec<OpId>,
+    /// Whether the host reaches pinned memory.
+    pinned: bool,
 }
 
 impl Backend for Null {
@@ -43,7 +46,10 @@ impl Backend for Null {
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {
         match index {
-            0 => Ok(Box::new(NullDevice::new(self.memory, self.ops.clone()))),
+            0 => Ok(Box::new(NullDevice::new(
+                Ledger::new(self.memory, self.pinned),
+                self.ops.clone(),
+            ))),
             _ => Err(PluginError::invalid(format!(
                 "backend `null` has one device, device {index} was asked for"
             ))),
@@ -70,6 +76,13 @@ const NULL: Component = Component {
             range: "",
             doc: "the ops that it has, `NAME` or `NAME.VERSION`, joined by commas; empty: all",
         },
+        OptionSpec {
+            name: "pinned",
+            kind: OptionKind::BOOL,
+            default: "true",
+            range: "",
+            doc: "pinned memory has an address for the host",
+        },
     ],
     capabilities: &[],
     create: |options, _| {
@@ -85,6 +98,7 @@ const NULL: Component = Component {
         Ok(Instance::Backend(Box::new(Null {
             memory: options.integer("memory")? as u64,
             ops,
+            pinned: options.flag("pinned")?,
         })))
     },
 };
