@@ -348,7 +348,42 @@ fn the_text_has_memory_traffic_time_and_the_arithmetic() {
         "(assumed: 100.000 TFLOP/s a rank, 25.0 GB/s to its host)",
         "beside computing",
         "tokens/s",
+        "kernel launches of a micro-batch",
+        "linear_input_backward",
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
+}
+
+#[test]
+fn launches_and_their_operations_are_counted_by_op() {
+    let plan = json(
+        "--plugins nf4,lora --preset llama3-8b --assume 80GiB --set model.recompute=\"none\" \
+         --set data.max_seq_len=4096 --set data.micro_batch=1",
+    );
+    let ops = plan["launches"]["ops"].as_object().expect("by op");
+    for key in ["launches", "flops", "bytes"] {
+        let sum: f64 = ops.values().filter_map(|cost| cost[key].as_f64()).sum();
+        let all = number(&plan, &format!("/launches/micro_batch/{key}"));
+        assert_near(sum, all, 1e-9, key);
+    }
+    // Fewer than the 96 of a graph whose products add nothing.
+    assert_eq!(number(&plan, "/launches/layer/launches"), 72.0);
+    let tokens = 4096.0;
+    let weights = 6_979_321_856.0 + 525_336_576.0 + 41_943_040.0;
+    let products = number(&plan, "/launches/ops/linear/flops");
+    assert_near(
+        products,
+        2.0 * tokens * weights,
+        1e-9,
+        "layers, head, adapters",
+    );
+    let pairs = tokens * (tokens + 1.0) / 2.0;
+    let attention = number(&plan, "/launches/ops/attention/flops");
+    assert_near(
+        attention,
+        32.0 * 4.0 * 4096.0 * pairs,
+        1e-9,
+        "scores and their products",
+    );
 }

@@ -9,6 +9,6 @@ pub struct Asked {
     pub assumed: Assumed,
     /// Their speeds.
     pub speeds: GivenSpeeds,
-    /// Whether the text shows the arithmetic.
+    /// Whether the text shows the arithmetic and the kernel launches.
     pub explains: bool,
 }

@@ -7,7 +7,7 @@ use espalier_config::Config;
 use espalier_engine::measure;
 use espalier_plan::param_groups::ParamGroup;
 use espalier_plan::plan::{
-    Arithmetic, HostMemoryPlan, IdleRanks, MemoryPlan, Speeds, StepTime, Work,
+    Arithmetic, HostMemoryPlan, IdleRanks, Launches, MemoryPlan, Speeds, StepTime, Work,
 };
 use espalier_registry::ComponentSources;
 use espalier_system::memory;
@@ -82,7 +82,9 @@ pub struct PlanReport {
     pub fits: bool,
     /// The products and quotients of memory and traffic.
     pub arithmetic: Arithmetic,
-    /// Whether the text shows them.
+    /// The kernel launches of a micro-batch of this work.
+    pub launches: Launches,
+    /// Whether the text shows arithmetic and launches.
     #[serde(skip)]
     pub explains: bool,
     /// Bytes that a rank moves in a step, over all links.
@@ -172,6 +174,7 @@ impl PlanReport {
             fits: assumed.fits(plan, host_bytes),
             host,
             arithmetic: Arithmetic::of(plan),
+            launches: Launches::of(&plan.program, &work),
             explains: asked.explains,
             bytes_moved_per_step: time.moved.total(),
             work,

@@ -21,7 +21,7 @@ impl fmt::Display for PlanReport {
         self.run(f)?;
         self.memory(f)?;
         if self.explains {
-            write!(f, "{}", self.arithmetic)?;
+            write!(f, "{}{}", self.arithmetic, self.launches)?;
         }
         self.moved(f)?;
         self.time(f)

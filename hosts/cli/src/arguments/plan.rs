@@ -22,7 +22,7 @@ pub struct PlanArguments {
     /// set stays. Done anyway for several ranks without a strategy
     #[arg(long)]
     pub auto: bool,
-    /// Show the arithmetic of memory and traffic
+    /// Show the arithmetic of memory and traffic, and the kernel launches by op
     #[arg(long)]
     pub explain: bool,
     /// Print the plan as JSON
