@@ -25,6 +25,7 @@ mod transfer;
 mod update;
 mod window;
 mod work;
+mod work_counter;
 
 use std::sync::Arc;
 
@@ -52,10 +53,12 @@ pub use state::StatePart;
 pub use storage::{Beside, Storage};
 pub use transfer::write;
 pub use update::Update;
+pub use work_counter::DeviceWork;
 
 use lanes::{Behind, Lanes, TaskWaits};
 use machine_copy::Lent;
 use since_wait::SinceWait;
+use work_counter::WorkCounter;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,6 +120,7 @@ pub struct Executor {
     /// For each task of a micro-batch whether it takes part in a pass that does not train.
     evaluates: Vec<bool>,
     since_wait: SinceWait,
+    work_counter: WorkCounter,
     params: Vec<Param>,
     dtypes: Dtypes,
     storage: Storage,
@@ -166,6 +170,7 @@ impl Executor {
             waits: StepWaits::default(),
             evaluates,
             since_wait,
+            work_counter: WorkCounter::default(),
             streams,
             params: plan.params,
             dtypes: plan.dtypes,
@@ -186,6 +191,11 @@ impl Executor {
     /// Whether all weights are whole on the device between steps.
     pub fn is_resident(&self) -> bool {
         (0..self.program.units.len()).all(|unit| self.shard_layout.is_resident(unit))
+    }
+
+    /// The work of the device for this rank so far.
+    pub fn device_work(&self) -> DeviceWork {
+        self.work_counter.so_far()
     }
 
     /// The groups of trained params.

@@ -153,6 +153,18 @@ pub struct StepMetrics {
     /// The model's FLOPs, without recompute, over what the devices could have done in the step's
     /// time at their measured GEMM rate. Unset where that is not known.
     pub speed_of_light: Option<f64>,
+    /// Kernel launches of forward and backward passes, of the ranks of this process.
+    #[serde(default)]
+    pub launches: u64,
+    /// Floating-point operations of their matrix products, recompute included.
+    #[serde(default)]
+    pub launch_flops: f64,
+    /// Bytes of operands that they read and write.
+    #[serde(default)]
+    pub launch_bytes: f64,
+    /// Waits of the host for a device.
+    #[serde(default)]
+    pub host_waits: u64,
 }
 
 /// One evaluation, as a line of `metrics.jsonl`.

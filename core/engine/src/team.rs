@@ -10,7 +10,7 @@ use espalier_system::stop::StopFlag;
 use espalier_system::world::World;
 
 use crate::Error;
-use crate::executor::Executor;
+use crate::executor::{DeviceWork, Executor};
 use crate::not_finite::NotFinite;
 use crate::ranks::{Lost, RankFailure, Reach};
 use crate::step::{self, EvalOutcome, StepOutcome};
@@ -37,6 +37,12 @@ impl Team {
     pub fn new(executors: Vec<Executor>) -> Self {
         assert!(!executors.is_empty(), "a process has a rank");
         Team(executors)
+    }
+
+    /// The work of the devices for the ranks of this process so far.
+    pub fn device_work(&self) -> DeviceWork {
+        let each = self.0.iter().map(Executor::device_work);
+        each.fold(DeviceWork::default(), DeviceWork::and)
     }
 
     /// The first rank of this process.

@@ -106,6 +106,17 @@ impl RunMetrics {
             peak_host_bytes: count("peak_host_bytes"),
             peak_device_bytes: count("peak_device_bytes"),
             speed_of_light: line.get("speed_of_light").and_then(Json::as_f64),
+            // Earlier versions did not count the devices' work.
+            launches: count("launches"),
+            launch_flops: line
+                .get("launch_flops")
+                .and_then(Json::as_f64)
+                .unwrap_or(0.0),
+            launch_bytes: line
+                .get("launch_bytes")
+                .and_then(Json::as_f64)
+                .unwrap_or(0.0),
+            host_waits: count("host_waits"),
         });
     }
 

@@ -19,6 +19,25 @@ fn training() -> Training {
     training
 }
 
+/// Runs another command in the folder.
+fn host(training: &Training, words: &str) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_host"));
+    command.current_dir(training.folder.path());
+    command.env("XDG_DATA_HOME", training.path("data"));
+    command.args(words.split_whitespace());
+    command.output().expect("the host starts")
+}
+
+/// Plans a run of the tiny model.
+fn plan(training: &Training, words: &str) -> Output {
+    let model = golden("llama/tiny");
+    let words = format!(
+        "plan --model {} --plugin-dir plugins --backend null {words}",
+        model.display()
+    );
+    host(training, &words)
+}
+
 fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -48,6 +67,53 @@ fn every_launch_and_copy_of_a_schedule_is_valid() {
         assert!(
             !losses.is_empty() && losses.iter().all(|loss| *loss == 0.0),
             "{losses:?}"
+        );
+    }
+}
+
+/// The plan counts the launches that the run makes, and a micro-batch takes one wait of the host.
+#[test]
+fn launches_of_a_step_are_those_of_the_plan() {
+    let training = training();
+    let cases = [
+        "--plugins nf4,lora",
+        "--plugins lora --set model.recompute=\"layer\" --set data.micro_batch=1",
+    ];
+    for (index, words) in cases.into_iter().enumerate() {
+        let words = format!("{words} --set data.batch_size=4");
+        let rows = "--data rows.jsonl --set data.eval_split=1 --set model.compute=f32";
+        let plan = plan(&training, &format!("{rows} {words} --json"));
+        assert!(plan.status.success(), "{words}: {}", error(&plan));
+        let plan: Json = serde_json::from_slice(&plan.stdout).expect("JSON");
+        let out = format!("out{index}");
+        let output = training.run(&out, &words);
+        assert!(output.status.success(), "{words}: {}", error(&output));
+        let metrics = fs::read_to_string(training.path(&out).join("metrics.jsonl"));
+        let metrics = metrics.expect("numbers of every step");
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str::<Json>(line).expect("JSON"));
+        let first = { lines }.find(|line| line.get("loss").is_some());
+        let first = first.expect("a step");
+        let micro_batches = plan["work"]["micro_batches"].as_f64().expect("a number");
+        for (key, of_plan) in [
+            ("launches", "launches"),
+            ("launch_flops", "flops"),
+            ("launch_bytes", "bytes"),
+        ] {
+            let planned = plan["launches"]["micro_batch"][of_plan].as_f64();
+            let planned = planned.expect("a number") * micro_batches;
+            let made = first[key].as_f64().expect("a number");
+            assert!(
+                (made / planned - 1.0).abs() < 1e-9,
+                "{words} {key}: {made}, {planned}"
+            );
+        }
+        // One for the losses of each micro-batch, one for the norm.
+        assert_eq!(
+            first["host_waits"].as_f64(),
+            Some(micro_batches + 1.0),
+            "{words}"
         );
     }
 }
@@ -130,25 +196,13 @@ fn what_is_decomposed_is_shown_and_runs() {
     let words = format!("--plugins lora --set {ops}");
     let output = training.run("out", &words);
     assert!(output.status.success(), "{}", error(&output));
-    let host = |words: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_host"));
-        command.current_dir(training.folder.path());
-        command.env("XDG_DATA_HOME", training.path("data"));
-        command.args(words.split_whitespace());
-        command.output().expect("the host starts")
-    };
-    let model = golden("llama/tiny");
-    let plan = host(&format!(
-        "plan --model {} --plugin-dir plugins --backend null {words}",
-        model.display()
-    ));
+    let plan = plan(&training, &words);
     assert!(plan.status.success(), "{}", error(&plan));
     let text = String::from_utf8_lossy(&plan.stdout).into_owned();
     let line = "decomposed swiglu, swiglu_backward: the backend lacks them";
     assert!(text.contains(line), "{text}");
-    let doctor = host(&format!(
-        "doctor --set run.plugin_dirs=[\"plugins\"] --set {ops}"
-    ));
+    let words = format!("doctor --set run.plugin_dirs=[\"plugins\"] --set {ops}");
+    let doctor = host(&training, &words);
     assert!(doctor.status.success(), "{}", error(&doctor));
     let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
     for words in [

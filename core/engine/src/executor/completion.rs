@@ -53,6 +53,7 @@ impl Executor {
         let waited = self.poll(event);
         let freed = self.device.free_event(event);
         waited.and(self.since_wait.during("free_event", freed))?;
+        self.work_counter.waited();
         let _busy = self.peers.in_device_call("synchronize");
         let synchronized = self.device.synchronize(stream);
         self.since_wait.waiting("synchronize", synchronized)

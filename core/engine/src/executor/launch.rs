@@ -70,6 +70,7 @@ impl Executor {
                 sequences: numbers.sequences,
                 scalars,
             });
+            self.work_counter.launched(&step.cost, numbers, window);
             launched.map_err(|error| self.launch_failed(error))
         })
     }

@@ -5,6 +5,7 @@ use espalier_interface::PluginError;
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, When};
 use espalier_numeric::numbers;
+use espalier_plan::plan::flops::pairs_of;
 use espalier_plan::step_plan::{RegionKind, Task};
 
 use super::evaluate::LogitsWindow;
@@ -153,6 +154,7 @@ impl Executor {
         Ok(Numbers {
             tokens: micro.tokens.len() as u64,
             sequences: (micro.cu_seqlens.len() - 1) as u64,
+            pairs: pairs_of(micro),
             seed: position.seed,
             step: position.step,
             loss_factor,

@@ -11,6 +11,7 @@ use espalier_interface::op::InEvaluation;
 use espalier_interface::{DType, Device, Kernel, Operand, Result};
 use espalier_plan::plan::RunPlan;
 
+use super::work_counter::CallCost;
 use crate::decoder::Callback;
 use crate::kernel_cache::KernelCache;
 use maker::Maker;
@@ -21,6 +22,7 @@ pub(super) struct PreparedStep {
     pub(super) operands: Vec<OperandPlace>,
     pub(super) scalars: Vec<Scalar>,
     pub(super) in_evaluation: InEvaluation,
+    pub(super) cost: CallCost,
 }
 
 /// The launches of a unit.

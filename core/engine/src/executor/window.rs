@@ -5,6 +5,8 @@
 pub(super) struct Numbers {
     pub(super) tokens: u64,
     pub(super) sequences: u64,
+    /// Pairs of a token and one that it attends to.
+    pub(super) pairs: u64,
     pub(super) seed: u64,
     pub(super) step: u64,
     pub(super) loss_factor: f64,

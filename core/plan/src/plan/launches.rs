@@ -6,6 +6,7 @@ use std::fmt;
 
 use espalier_compile::program::{KernelCall, Program, UnitProgram};
 use espalier_interface::model::UnitKind;
+use espalier_interface::op::{OpFlops, OpTraffic};
 use serde::Serialize;
 
 use super::Work;
@@ -41,10 +42,10 @@ impl Launches {
             for call in unit.forward.iter().chain(&unit.backward) {
                 let cost = LaunchCost::of(call, unit, work);
                 let op = found.ops.entry(call.request.op.clone()).or_default();
-                op.add(cost);
-                of_unit.add(cost);
+                *op = op.and(cost);
+                of_unit = of_unit.and(cost);
             }
-            found.micro_batch.add(of_unit);
+            found.micro_batch = found.micro_batch.and(of_unit);
             if unit.kind == UnitKind::Layer && of_unit.launches > found.layer.launches {
                 found.layer = of_unit;
             }
@@ -59,20 +60,34 @@ impl LaunchCost {
         let windows = (work.tokens / unit.max_tokens.max(1) as f64)
             .ceil()
             .max(1.0);
-        let (flops, traffic) = (call.request.flops(), call.request.traffic());
-        let of_tokens = flops.per_token as f64 * work.tokens + flops.per_pair as f64 * work.pairs;
-        let of_launch = (traffic.per_launch + traffic.decoded_per_launch) as f64;
+        let cost = (call.request.flops(), call.request.traffic());
+        let of_window = [work.tokens / windows, work.pairs / windows];
+        let each = LaunchCost::of_launch(cost, of_window);
         LaunchCost {
             launches: windows as u64,
-            flops: of_tokens + flops.per_launch as f64,
-            bytes: traffic.per_token as f64 * work.tokens + of_launch * windows,
+            flops: each.flops * windows,
+            bytes: each.bytes * windows,
         }
     }
 
-    fn add(&mut self, other: LaunchCost) {
-        self.launches += other.launches;
-        self.flops += other.flops;
-        self.bytes += other.bytes;
+    /// One launch for so many tokens, and pairs of a token and one that it attends to.
+    pub fn of_launch((flops, traffic): (OpFlops, OpTraffic), [tokens, pairs]: [f64; 2]) -> Self {
+        let of_tokens = flops.per_token as f64 * tokens + flops.per_pair as f64 * pairs;
+        let of_launch = traffic.per_launch + traffic.decoded_per_launch;
+        LaunchCost {
+            launches: 1,
+            flops: of_tokens + flops.per_launch as f64,
+            bytes: traffic.per_token as f64 * tokens + of_launch as f64,
+        }
+    }
+
+    /// The cost of both.
+    pub fn and(self, other: LaunchCost) -> Self {
+        LaunchCost {
+            launches: self.launches + other.launches,
+            flops: self.flops + other.flops,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 

@@ -146,8 +146,10 @@ impl Runner<'_> {
         let index = self.progress.step;
         let batch = self.data.train.step(index)?;
         let (optim, seed) = (&self.config.optim, self.config.run.seed);
+        let before = self.live.team.device_work();
         let outcome = self.live.team.train(optim, &batch, [index, total], seed)?;
         let step_secs = begin.elapsed().as_secs_f64();
+        let work = self.live.team.device_work().since(before);
         let peak_host_bytes = self.meter.peak();
         let tokens = batch.tokens();
         let flops: u64 = batch
@@ -168,6 +170,10 @@ impl Runner<'_> {
             peak_host_bytes,
             peak_device_bytes: 0,
             speed_of_light: Some(share_of_peak),
+            launches: work.launched.launches,
+            launch_flops: work.launched.flops,
+            launch_bytes: work.launched.bytes,
+            host_waits: work.host_waits,
         };
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::StepFinished(&metrics));

@@ -15,6 +15,7 @@ use espalier_plan::plan::RunPlan;
 use espalier_plan::shard_layout::ShardLayout;
 use espalier_registry::Chosen;
 
+use super::super::work_counter::CallCost;
 use super::{PreparedStep, PreparedUnit, TrainedKernels};
 use crate::decoder::Callback;
 use crate::kernel_cache::KernelCache;
@@ -68,6 +69,10 @@ impl<'a> Maker<'a> {
                     operands: step.operands.clone(),
                     scalars: step.scalars.clone(),
                     in_evaluation: step.in_evaluation,
+                    cost: CallCost {
+                        flops: step.request.flops(),
+                        traffic: step.request.traffic(),
+                    },
                 })
             })
             .collect()

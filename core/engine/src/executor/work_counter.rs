@@ -1,0 +1,82 @@
+//! Launches and waits of an executor -> their sums so far.
+
+use std::sync::{Mutex, PoisonError};
+
+use espalier_interface::op::{OpFlops, OpTraffic};
+use espalier_plan::plan::LaunchCost;
+
+use super::window::{Numbers, Window};
+
+/// What the kernels of forward and backward passes were given so far, and the host's waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceWork {
+    /// Launches of forward and backward passes.
+    pub launched: LaunchCost,
+    /// Waits of the host for a stream.
+    pub host_waits: u64,
+}
+
+impl DeviceWork {
+    /// The work since `before`.
+    pub fn since(&self, before: DeviceWork) -> DeviceWork {
+        let (now, before_waits) = (self.launched, before.host_waits);
+        let before = before.launched;
+        DeviceWork {
+            launched: LaunchCost {
+                launches: now.launches - before.launches,
+                flops: now.flops - before.flops,
+                bytes: now.bytes - before.bytes,
+            },
+            host_waits: self.host_waits - before_waits,
+        }
+    }
+
+    /// The work of both.
+    pub fn and(self, other: DeviceWork) -> DeviceWork {
+        DeviceWork {
+            launched: self.launched.and(other.launched),
+            host_waits: self.host_waits + other.host_waits,
+        }
+    }
+}
+
+/// The cost of one launch by its tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallCost {
+    pub(super) flops: OpFlops,
+    pub(super) traffic: OpTraffic,
+}
+
+impl CallCost {
+    /// A launch for `window` of a micro-batch.
+    fn of(&self, numbers: &Numbers, window: Window) -> LaunchCost {
+        LaunchCost::of_launch(
+            (self.flops, self.traffic),
+            [window.tokens as f64, numbers.pairs as f64],
+        )
+    }
+}
+
+/// Adds up work from any thread.
+#[derive(Debug, Default)]
+pub(super) struct WorkCounter(Mutex<DeviceWork>);
+
+impl WorkCounter {
+    pub(super) fn launched(&self, cost: &CallCost, numbers: &Numbers, window: Window) {
+        self.change(|work| work.launched = work.launched.and(cost.of(numbers, window)));
+    }
+
+    pub(super) fn waited(&self) {
+        self.change(|work| work.host_waits += 1);
+    }
+
+    /// The work so far.
+    pub(super) fn so_far(&self) -> DeviceWork {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Nothing panics while the lock is held.
+    fn change(&self, change: impl FnOnce(&mut DeviceWork)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
