@@ -95,14 +95,17 @@ fn gemm_crate(
     }
 }
 
-/// Memory for every product of `tokens` tokens with a weight `[n, m]`.
-fn workspace(isa: Isa, threads: usize, [tokens, n, m]: [usize; 3]) -> usize {
+/// Memory for every product of `tokens` tokens with a weight `[n, m]`, by each instruction set of
+/// this processor.
+fn workspace(threads: usize, [tokens, n, m]: [usize; 3]) -> usize {
     let sizes = [[tokens, n, m], [tokens, m, n], [n, m, tokens]];
-    let bytes = sizes.map(|size| {
-        let of_bf16 = matmul::workspace_bytes::<bf16>(isa, threads, size);
-        of_bf16.max(matmul::workspace_bytes::<f32>(isa, threads, size))
+    let bytes = sizes.into_iter().flat_map(|size| {
+        Isa::available().iter().map(move |&isa| {
+            let of_bf16 = matmul::workspace_bytes::<bf16>(isa, threads, size);
+            of_bf16.max(matmul::workspace_bytes::<f32>(isa, threads, size))
+        })
     });
-    bytes.into_iter().fold(0, usize::max)
+    bytes.fold(0, usize::max)
 }
 
 /// `y = x W^T` on one thread.
@@ -167,7 +170,7 @@ fn layer(peak: f64, [t, n, m]: [usize; 3]) {
     let decoder = FormatDecoder::new(&format).expect("the format is described");
     let packed_weight = decoder.weight(&segments);
     let packed = Packed(&packed_weight);
-    let mut spaces = [(); 3].map(|()| vec![0u8; workspace(isa, 1, [t, n, m])]);
+    let mut spaces = [(); 3].map(|()| vec![0u8; workspace(1, [t, n, m])]);
     let [space, space_h, space_p] = &mut spaces;
     let flops = (2 * t * n * m) as f64 * 1e-9;
     let report = |name: &str, secs: &[f64]| {
@@ -248,7 +251,7 @@ fn decode() {
         let alone = best([&mut || strips(&nf4, out), &mut || strips(&other, out2)]);
         let x = numbers::<f32>(cols);
         let mut ys = [(); 2].map(|()| vec![0.0f32; rows]);
-        let mut spaces = [(); 2].map(|()| vec![0u8; workspace(Isa::detect(), 1, [1, rows, cols])]);
+        let mut spaces = [(); 2].map(|()| vec![0u8; workspace(1, [1, rows, cols])]);
         let ([y, y2], [space, space2]) = (&mut ys, &mut spaces);
         let (nf4, other) = (Packed(&nf4), Packed(&other));
         let product = best([

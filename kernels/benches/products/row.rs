@@ -102,7 +102,7 @@ pub fn run() {
     let (_, words, _) = unsafe { wide.align_to::<u64>() };
     for threads in [1, most] {
         let on = Threads(threads);
-        let mut space = vec![0; workspace(Isa::detect(), threads, [16, n, m])];
+        let mut space = vec![0; workspace(threads, [16, n, m])];
         for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
             for (name, bytes, weight) in weights {
                 let is_half = isa != isa.vectors();

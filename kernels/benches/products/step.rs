@@ -64,7 +64,7 @@ impl<E: Element<Acc = f32>> Layer<E> {
             y: numbers(TOKENS * n),
             dx: numbers(TOKENS * m),
             dweight: numbers(n * m),
-            space: vec![0; workspace(Isa::detect(), threads, [TOKENS, n, m])],
+            space: vec![0; workspace(threads, [TOKENS, n, m])],
         }
     }
 
