@@ -3,9 +3,9 @@
 //! Legend: `T` tokens, `N x M` the weight `[out, in]`. `E` is the storage dtype of tokens; all
 //! arithmetic is in `E::Acc`: f32, or f64 for f64. A weight of another dtype, or a packed one, is
 //! widened or decoded to f32 while it is packed for the product. It is *not* rounded to bf16 in
-//! between, with one exception. Where tokens are bf16, dot products of bf16 ([`Isa::Avx512Bf16`])
-//! read both sides in bf16. In either case a packed weight has the bits of the dense f32 weight of
-//! its decoded values.
+//! between, with one exception. Where tokens are bf16, instructions for bf16 ([`Isa::Avx512Bf16`],
+//! [`Isa::AmxBf16`]) read both sides in bf16. In either case a packed weight has the bits of the
+//! dense f32 weight of its decoded values.
 
 mod scaled;
 

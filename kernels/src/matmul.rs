@@ -4,14 +4,15 @@
 //! read transposed. Operands are widened (or decoded) panel by panel to the scalar of the product,
 //! f32 or f64. The sum is rounded once to the output's dtype. A multiple of what is then there may
 //! be added to other values ([`Sum`]), which gives the bits of a product and a sum after it. With
-//! instructions for bf16 ([`Isa::Avx512Bf16`]), products of bf16 take both operands in bf16: what
-//! is stored or decoded in another dtype is rounded once. Sums stay in f32.
+//! instructions for bf16 ([`Isa::Avx512Bf16`], [`Isa::AmxBf16`]), products of bf16 take both
+//! operands in bf16: what is stored or decoded in another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`. Its
-//! bits depend on row `i` and column `j` only: not on the other rows, the tiles, the number of
-//! threads, addresses, caches or the width of vectors. (The `gemm` crate, the reference of speed,
-//! chooses its partial sums by the machine's caches and allocates in every call.)
+//! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`; with
+//! tiles, a partial sum has two short chains for each 32 of `k` (`tiles.rs`). Its bits depend on
+//! row `i` and column `j` only: not on the other rows, the tiles, the number of threads, addresses,
+//! caches or the width of vectors. (The `gemm` crate, the reference of speed, chooses its partial
+//! sums by the machine's caches and allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
 mod bf16;
@@ -38,6 +39,7 @@ mod source;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod threads;
+mod tiles;
 mod transpose;
 
 use espalier_interface::Services;

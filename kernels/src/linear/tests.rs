@@ -1,11 +1,13 @@
 //! Layers with biases and packed weights: values, gradients and bits.
 
+mod tiled;
+
 use half::{bf16, f16};
 
 use super::*;
 use crate::decode::{Packed, TileDecoder};
 use crate::element::{Real, convert};
-use crate::matmul::tests::numbers;
+use crate::matmul::tests::{numbers, sets_for};
 use crate::matmul::threads::Threads;
 
 /// `y`, `dx` and `dW` of one layer.
@@ -105,9 +107,10 @@ impl TileDecoder for Steps {
     }
 }
 
-/// `tokens` with each instruction set of this CPU.
-fn on_all(tokens: usize) -> impl Iterator<Item = (usize, Isa)> {
-    Isa::available().iter().map(move |&isa| (tokens, isa))
+/// `tokens` with each instruction set of this CPU, and tiles in plain Rust.
+fn on_all<E: Element>(tokens: usize) -> impl Iterator<Item = (usize, Isa)> {
+    let sets = sets_for(E::DTYPE).into_iter();
+    sets.map(move |isa| (tokens, isa))
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn a_packed_weight_has_the_bits_of_its_decoded_values() {
         let (n, m) = (150, 530);
         let mut decoded = vec![0.0f32; n * m];
         Steps(n, m).decode(0..n, 0..m, &mut decoded);
-        for (tokens, isa) in [0, 1, 600].into_iter().flat_map(on_all) {
+        for (tokens, isa) in [0, 1, 600].into_iter().flat_map(on_all::<E>) {
             let packed = layer::<E>(isa, &Packed(&Steps(n, m)), tokens, 1);
             let dense = layer::<E>(isa, &Dense::new(&decoded, n, m), tokens, 2);
             assert!(packed == dense, "{tokens} tokens with {isa:?}");
@@ -139,8 +142,8 @@ fn a_power_of_two_times_a_gradient_has_the_bits_of_the_gradient_of_scaled_tokens
         let (dy, x) = (numbers::<E>(tokens * n, 1), numbers::<E>(tokens * m, 2));
         let scaled = dy.iter().map(|dy| dy.load() * E::Acc::from_f64(alpha));
         let scaled: Vec<E> = scaled.map(E::store).collect();
-        let mut workspace = vec![0; workspace_bytes::<E::Acc>(Isa::detect(), 2, [n, m, tokens])];
-        for &isa in Isa::available() {
+        for isa in sets_for(E::DTYPE) {
+            let mut workspace = vec![0; workspace_bytes::<E::Acc>(isa, 2, [n, m, tokens])];
             let mut grow = |dy: &[E], alpha| {
                 let mut dweight = numbers::<E::Acc>(n * m, 3);
                 let grown = WeightGradient {

@@ -2,12 +2,17 @@
 //! thread.
 #![allow(unsafe_code)] // Calls of micro-kernels.
 
+mod tiled;
+
 use std::ops::Range;
+
+use half::bf16;
 
 use super::depth::{DEPTH, Depth};
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL};
 use super::source::Operand;
+use super::tiles::{self, TileModel};
 use super::{Isa, Scalar, Update};
 
 /// Rows of the left operand that a small product packs at a time.
@@ -67,6 +72,8 @@ pub(super) struct PackedPart<'a, S> {
     pub isa: Isa,
     /// Panels of the rows, cut by [`left_cut`].
     pub left: &'a [S],
+    /// The rows themselves, where tiles are read from them, and elements from one to the next.
+    pub as_they_lie: Option<(&'a [bf16], usize)>,
     /// Number of rows.
     pub rows: usize,
     /// Panels of the columns, cut by [`right_cut`].
@@ -78,13 +85,40 @@ pub(super) struct PackedPart<'a, S> {
 }
 
 /// How rows of the left operand are cut into panels.
-pub(super) fn left_cut<S: Scalar>(isa: Isa) -> Cut {
-    Cut::Even(S::kernels(isa).rows)
+fn left_cut<S: Scalar>(isa: Isa) -> Cut {
+    if isa.has_tiles() {
+        Cut::Tiles
+    } else {
+        Cut::Even(S::kernels(isa).rows)
+    }
 }
 
 /// How columns of the right operand are cut into panels.
 pub(super) fn right_cut<S: Scalar>(isa: Isa) -> Cut {
-    Cut::Vectors(S::kernels(isa).lanes)
+    if isa.has_tiles() {
+        Cut::Vectors(PANEL_COLS / 2)
+    } else {
+        Cut::Vectors(S::kernels(isa).lanes)
+    }
+}
+
+/// Packs rows of the left operand into `out`, or returns them where tiles are read from the operand
+/// itself, with the elements from one to the next.
+pub(super) fn pack_left<'a, S: Scalar>(
+    isa: Isa,
+    operand: Operand<'a, S>,
+    rows: Range<usize>,
+    depth: Range<usize>,
+    out: &mut [S],
+    scratch: &mut [S],
+) -> Option<(&'a [bf16], usize)> {
+    if isa.has_tiles()
+        && let Some(found) = tiles::left::as_they_lie(operand, rows.clone(), depth.clone())
+    {
+        return Some(found);
+    }
+    pack(isa, operand, rows, depth, left_cut::<S>(isa), out, scratch);
+    None
 }
 
 impl<S: Scalar> PackedPart<'_, S> {
@@ -102,6 +136,41 @@ impl<S: Scalar> PackedPart<'_, S> {
         update: Update,
         mut edge: Option<&mut [S]>,
         tile: impl Fn(Panel, Panel) -> Tile<S>,
+        done: impl FnMut(Panel, Range<usize>),
+    ) {
+        let has_room = edge.is_none();
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::AmxBf16 => {
+                // SAFETY: the caller's promises; the unit is this thread's only one.
+                unsafe {
+                    let mut unit = tiles::amx::Amx::new();
+                    self.multiply_by_tiles(&mut unit, (update, has_room), tile, done);
+                }
+            }
+            Isa::AmxModel => {
+                let mut unit = TileModel::new();
+                // SAFETY: the caller's promises.
+                unsafe { self.multiply_by_tiles(&mut unit, (update, has_room), tile, done) };
+            }
+            _ => {
+                let micro = |a: Panel, b: Panel| {
+                    let left = &self.left[a.start * self.steps..];
+                    let sides = (left, &self.right[b.start * self.steps..]);
+                    let edge = edge.as_deref_mut();
+                    let (isa, steps, to) = (self.isa, self.steps, tile(a, b));
+                    // SAFETY: the panels of these sides; the tile is the caller's.
+                    unsafe { micro_tile(isa, (a, b), sides, steps, to, update, edge) };
+                };
+                self.each_tile(micro, done);
+            }
+        }
+    }
+
+    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says.
+    fn each_tile(
+        &self,
+        mut micro: impl FnMut(Panel, Panel),
         mut done: impl FnMut(Panel, Range<usize>),
     ) {
         let (left_cut, right_cut) = (left_cut::<S>(self.isa), right_cut::<S>(self.isa));
@@ -112,23 +181,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                 (first..(first + group).min(panels)).map(|j| right_cut.panel(self.cols, j));
             for i in 0..left_cut.count(self.rows) {
                 let a = left_cut.panel(self.rows, i);
-                let left = &self.left[a.start * self.steps..];
-                for b in columns.clone() {
-                    let sides = (left, &self.right[b.start * self.steps..]);
-                    let edge = edge.as_deref_mut();
-                    // SAFETY: the panels of these sides; the tile is the caller's.
-                    unsafe {
-                        micro_tile(
-                            self.isa,
-                            (a, b),
-                            sides,
-                            self.steps,
-                            tile(a, b),
-                            update,
-                            edge,
-                        );
-                    }
-                }
+                columns.clone().for_each(|b| micro(a, b));
                 let first = first / group * GROUP_COLS;
                 done(a, first..(first + GROUP_COLS).min(self.cols));
             }
@@ -185,19 +238,18 @@ pub(crate) fn multiply_into<S: Scalar>(
             );
             for row in (0..rows).step_by(ROWS) {
                 let some_rows = row..(row + ROWS).min(rows);
-                let cut = left_cut::<S>(isa);
-                pack(
+                let as_they_lie = pack_left(
                     isa,
                     left,
                     some_rows.clone(),
                     elements.clone(),
-                    cut,
                     packed_left,
                     scratch,
                 );
                 let product = PackedPart {
                     isa,
                     left: packed_left,
+                    as_they_lie,
                     rows: some_rows.len(),
                     right: packed_right,
                     cols: some_cols.len(),

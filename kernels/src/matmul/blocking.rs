@@ -9,9 +9,11 @@
 
 use std::ops::Range;
 
+use super::Isa;
 use super::block::{GROUP_COLS, PANEL_COLS};
 use super::combine::SumHome;
 use super::depth::{DEPTH, Depth};
+use super::panel::TILED_ROWS;
 use super::source::Summed;
 
 /// Elements of a packed chunk.
@@ -25,10 +27,13 @@ const MOST_COLS: usize = 2048;
 pub(super) const MOST_PARTS: usize = 16;
 /// Parts of a pass where several are made.
 const PASS_PARTS: usize = 8;
-/// Most rows of a task: four panels of the widest kernels.
-pub(super) const TASK_ROWS: usize = 56;
-/// Rows of a band.
-const BAND_ROWS: usize = 9 * TASK_ROWS;
+/// Most rows of a task: four panels of the widest kernels, or two of tiles.
+pub(super) fn task_rows(isa: Isa) -> usize {
+    if isa.has_tiles() { 2 * TILED_ROWS } else { 56 }
+}
+
+/// Tasks' rows of a band.
+const BAND_TASKS: usize = 9;
 /// Multiplications under which waking threads costs more than it saves.
 pub(super) const LEAST_WORK: usize = 1 << 18;
 
@@ -63,9 +68,9 @@ pub(super) struct Unit {
 impl Blocking {
     /// The blocking of a product of `rows` and `cols` over `depth`, for `threads` threads.
     pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: SumHome, threads: usize) -> Self {
-        let parts = depth.parts();
+        let (parts, most_rows) = (depth.parts(), task_rows(depth.isa()));
         // Nothing that is packed is used twice.
-        let is_one_block = rows <= TASK_ROWS;
+        let is_one_block = rows <= most_rows;
         let (pass, most) = match parts {
             _ if is_one_block => (parts, OWN_COLS),
             0..=MOST_PARTS => (parts, CHUNK / (DEPTH * parts)),
@@ -74,12 +79,12 @@ impl Blocking {
         let most = most.min(MOST_COLS) / PANEL_COLS * PANEL_COLS;
         let chunk = even(cols.max(1), most).next_multiple_of(PANEL_COLS);
         let band = match sums {
-            SumHome::Beside if pass < parts => BAND_ROWS,
+            SumHome::Beside if pass < parts => BAND_TASKS * most_rows,
             _ => rows,
         };
         let is_small = rows * cols * depth.elements() < LEAST_WORK;
         let threads = if is_small { 1 } else { threads };
-        let mut blocks = band.min(rows).div_ceil(TASK_ROWS);
+        let mut blocks = band.min(rows).div_ceil(most_rows);
         if blocks > threads {
             // As many for each thread, so that none waits for the last.
             blocks = blocks.next_multiple_of(threads);

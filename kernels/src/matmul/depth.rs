@@ -11,14 +11,18 @@ pub const DEPTH: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depth {
     elements: usize,
-    per_step: usize,
+    isa: Isa,
 }
 
 impl Depth {
     /// The depth of a product of `elements` by `isa`.
     pub fn new(isa: Isa, elements: usize) -> Self {
-        let per_step = isa.depth_of_step();
-        Depth { elements, per_step }
+        Depth { elements, isa }
+    }
+
+    /// The instruction set of the product.
+    pub fn isa(self) -> Isa {
+        self.isa
     }
 
     /// Elements of the whole depth.
@@ -28,25 +32,30 @@ impl Depth {
 
     /// Its parts; one, without elements, where there is nothing to sum.
     pub fn parts(self) -> usize {
-        self.elements.div_ceil(DEPTH * self.per_step).max(1)
+        self.elements.div_ceil(self.most()).max(1)
     }
 
     /// Depths of one part and more, up to this one or `most` parts.
     pub fn shallower(self, most: usize) -> impl Iterator<Item = Depth> {
         (1..=self.parts().min(most)).map(move |parts| Depth {
-            elements: self.elements.min(parts * DEPTH * self.per_step),
+            elements: self.elements.min(parts * self.most()),
             ..self
         })
     }
 
     /// Elements of part `idx`.
     pub fn part(self, idx: usize) -> Range<usize> {
-        let most = DEPTH * self.per_step;
+        let most = self.most();
         idx * most..((idx + 1) * most).min(self.elements)
     }
 
     /// Steps of part `idx`.
     pub fn steps(self, idx: usize) -> usize {
-        self.part(idx).len().div_ceil(self.per_step)
+        self.isa.steps(self.part(idx).len())
+    }
+
+    /// Most elements of a part.
+    fn most(self) -> usize {
+        DEPTH * self.isa.depth_of_step()
     }
 }

@@ -6,7 +6,63 @@ use half::bf16;
 
 use super::block::{multiply_into, space};
 use super::source::{Dense, Operand};
+#[cfg(target_arch = "x86_64")]
+use super::tiles;
 use super::{Isa, Update};
+
+/// What was found of this CPU.
+struct Found {
+    widest: Isa,
+    /// Why wider instructions that the CPU has are not used.
+    unused: Option<&'static str>,
+}
+
+fn found() -> &'static Found {
+    static FOUND: OnceLock<Found> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        {
+            find()
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Found {
+            widest: Isa::Portable,
+            unused: None,
+        }
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn find() -> Found {
+    let found = |widest, unused| Found { widest, unused };
+    if !crate::simd::has_avx512() {
+        let widest = if crate::simd::has_avx2() {
+            Isa::Avx2
+        } else {
+            Isa::Portable
+        };
+        return found(widest, None);
+    }
+    if !crate::simd::has_avx512_bf16() {
+        return found(Isa::Avx512, None);
+    }
+    if !equals_its_model(Isa::Avx512Bf16, Isa::Bf16Model, 15) {
+        let why = "AVX-512-BF16 is not used: its products differ from their model";
+        return found(Isa::Avx512, Some(why));
+    }
+    if !tiles::is_there() {
+        return found(Isa::Avx512Bf16, None);
+    }
+    if !tiles::is_permitted() {
+        let why = "AMX is not used: the system does not permit it";
+        return found(Isa::Avx512Bf16, Some(why));
+    }
+    if !equals_its_model(Isa::AmxBf16, Isa::AmxModel, 31) {
+        let why = "AMX is not used: its products differ from their model";
+        return found(Isa::Avx512Bf16, Some(why));
+    }
+    found(Isa::AmxBf16, None)
+}
 
 impl Isa {
     /// The widest of this CPU.
@@ -14,27 +70,23 @@ impl Isa {
     /// The instructions for bf16 are chosen where some products with them have the bits of their
     /// model, which is tried once a process.
     pub fn detect() -> Isa {
-        static WIDEST: OnceLock<Isa> = OnceLock::new();
-        *WIDEST.get_or_init(|| {
-            #[cfg(target_arch = "x86_64")]
-            {
-                if crate::simd::has_avx512_bf16() && equals_its_model(Isa::Avx512Bf16) {
-                    return Isa::Avx512Bf16;
-                }
-                if crate::simd::has_avx512() {
-                    return Isa::Avx512;
-                }
-                if crate::simd::has_avx2() {
-                    return Isa::Avx2;
-                }
-            }
-            Isa::Portable
-        })
+        found().widest
+    }
+
+    /// Why instructions that this CPU has are not used, if some are not.
+    pub fn unused() -> Option<&'static str> {
+        found().unused
     }
 
     /// All that this CPU can run, the widest first.
     pub fn available() -> &'static [Isa] {
-        const ALL: [Isa; 4] = [Isa::Avx512Bf16, Isa::Avx512, Isa::Avx2, Isa::Portable];
+        const ALL: [Isa; 5] = [
+            Isa::AmxBf16,
+            Isa::Avx512Bf16,
+            Isa::Avx512,
+            Isa::Avx2,
+            Isa::Portable,
+        ];
         let widest = ALL.iter().position(|&isa| isa == Isa::detect());
         &ALL[widest.expect("the widest is one of all")..]
     }
@@ -44,26 +96,27 @@ impl Isa {
     /// # Panics
     /// Where this CPU lacks it.
     pub(crate) fn checked(self) -> Isa {
-        let known = self == Isa::Bf16Model || Isa::available().contains(&self);
+        let is_model = matches!(self, Isa::Bf16Model | Isa::AmxModel);
+        let known = is_model || Isa::available().contains(&self);
         assert!(known, "this processor has no {}", self.name());
         self
     }
 }
 
-/// True where products of bf16 by `isa` have the bits of their model.
+/// True where products of bf16 by `isa` have the bits of those by `model`, with so many
+/// rows.
 ///
 /// Their operands are ordinary, tiny, huge and zero, in bf16 and in f32, read along and across the
 /// depth, of an odd depth and with edges.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn equals_its_model(isa: Isa) -> bool {
-    const SHAPE: [usize; 3] = [15, 49, 67];
-    let [rows, cols, depth] = SHAPE;
+fn equals_its_model(isa: Isa, model: Isa, rows: usize) -> bool {
+    let [cols, depth] = [49, 67];
     let (x, w) = (numbers(rows * depth, 1), numbers(cols * depth, 2));
     let halves = |from: &[f32]| from.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>();
     let (xh, wh) = (halves(&x), halves(&w));
     let mut memory = vec![0.0; space::<f32>()];
     let mut same = |left: Operand<'_, f32>, right: Operand<'_, f32>| {
-        let [found, expected] = [isa, Isa::Bf16Model].map(|isa| {
+        let [found, expected] = [isa, model].map(|isa| {
             let mut out = vec![0.0f32; rows * cols];
             let to = (&mut out[..], cols);
             multiply_into(isa, (left, right), to, Update::Overwrite, &mut memory);

@@ -4,7 +4,7 @@
 use espalier_interface::Services;
 
 use super::block::EDGE;
-use super::blocking::{Blocking, MOST_PARTS, TASK_ROWS};
+use super::blocking::{Blocking, MOST_PARTS, task_rows};
 use super::combine::SumHome;
 use super::depth::{DEPTH, Depth};
 use super::panel::{STRIP, TAIL};
@@ -27,18 +27,17 @@ struct Space {
 }
 
 impl Space {
-    fn of(blocking: &Blocking, home: SumHome) -> Self {
+    fn of(isa: Isa, blocking: &Blocking, home: SumHome) -> Self {
+        let rows = task_rows(isa);
         let sums = match home {
-            SumHome::Beside if !blocking.keeps_sums() => {
-                TASK_ROWS * (blocking.sum_cols() + ROW_GAP)
-            }
+            SumHome::Beside if !blocking.keeps_sums() => rows * (blocking.sum_cols() + ROW_GAP),
             SumHome::Beside | SumHome::Output => 0,
         };
         Space {
             packed: blocking.units().min(BUFFERS) * blocking.packed(),
             kept: blocking.kept_rows() * (blocking.chunk() + ROW_GAP),
             share: STRIP
-                + TASK_ROWS * DEPTH
+                + rows * DEPTH
                 + TAIL
                 + EDGE
                 + blocking.own_cols() * DEPTH
@@ -61,9 +60,9 @@ where
 {
     let depth = Depth::new(isa, depth);
     let sizes = depth.shallower(MOST_PARTS + 1).flat_map(|depth| {
-        [rows, rows.min(TASK_ROWS)].map(|rows| {
+        [rows, rows.min(task_rows(isa))].map(|rows| {
             let blocking = Blocking::new([rows, cols], depth, home, threads);
-            let space = Space::of(&blocking, home);
+            let space = Space::of(isa, &blocking, home);
             slots::bytes::<E::Acc>(space.packed + space.kept, space.share, threads)
         })
     });
@@ -85,7 +84,7 @@ pub(super) fn multiply<E: Element>(
     let depth = Depth::new(product.isa, elements);
     let home = product.sums.home();
     let blocking = Blocking::new([rows, cols], depth, home, services.threads());
-    let space = Space::of(&blocking, home);
+    let space = Space::of(product.isa, &blocking, home);
     let order = Order {
         units: blocking.units(),
         packs: blocking.packs(product.right.summed),

@@ -237,7 +237,8 @@ static PORTABLE_F64: Kernels<f64> = Kernels {
     table: table!(portable_f64: 1 2 3 4),
 };
 
-/// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them.
+/// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them. With
+/// tiles, products of pairs are not by these kernels (`tiles.rs`).
 pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -247,6 +248,7 @@ pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => &AVX2_F32,
         Isa::Bf16Model => &MODEL_PAIRS,
+        Isa::AmxBf16 | Isa::AmxModel => unreachable!("{isa:?} has kernels of another kind"),
         _ => &PORTABLE_F32,
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::panel::{Cut, Panel, STRIP};
 use super::source::{Operand, Summed};
-use super::{Isa, Scalar, bf16};
+use super::{Isa, Scalar, bf16, tiles};
 
 /// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
 ///
@@ -22,6 +22,9 @@ pub(super) fn pack<S: Scalar>(
     out: &mut [S],
     scratch: &mut [S],
 ) {
+    if let Cut::Tiles = cut {
+        return tiles::left::pack(isa, operand, lanes, depth, out, scratch);
+    }
     if isa.depth_of_step() > 1 {
         return bf16::pack(isa, operand, lanes, depth, cut, out, scratch);
     }

@@ -5,6 +5,15 @@ pub(super) const STRIP: usize = 8192;
 /// Elements after the last panel that packing may overwrite.
 pub(super) const TAIL: usize = 16;
 
+/// Most rows of a tile, and bytes of a row.
+pub(super) const TILE_ROWS: usize = 16;
+pub(super) const ROW_BYTES: usize = 64;
+/// Steps of a tile (pairs of bf16), and their elements.
+pub(super) const TILE_STEPS: usize = 16;
+pub(super) const TILE_DEPTH: usize = 2 * TILE_STEPS;
+/// Most rows of a panel of tiles: two of them.
+pub(super) const TILED_ROWS: usize = 2 * TILE_ROWS;
+
 /// How a number of lanes is cut into panels.
 #[derive(Clone, Copy)]
 pub(super) enum Cut {
@@ -12,6 +21,8 @@ pub(super) enum Cut {
     Even(usize),
     /// Panels of two vectors of this many lanes; the last may be one: for the right operand.
     Vectors(usize),
+    /// Panels of [`TILED_ROWS`] lanes, the last of fewer, in rows of tiles: for the left operand.
+    Tiles,
 }
 
 /// A panel: lanes `start .. start + lanes` of its block, `stride` elements a step.
@@ -41,7 +52,7 @@ impl Cut {
     pub(super) fn room(self, lanes: usize, steps: usize) -> usize {
         let tail = match self {
             Cut::Even(_) => TAIL,
-            Cut::Vectors(_) => 0,
+            Cut::Vectors(_) | Cut::Tiles => 0,
         };
         self.width(lanes) * steps + tail
     }
@@ -51,6 +62,7 @@ impl Cut {
         match self {
             Cut::Even(most) => lanes.div_ceil(most),
             Cut::Vectors(width) => lanes.div_ceil(2 * width),
+            Cut::Tiles => lanes.div_ceil(TILED_ROWS),
         }
     }
 
@@ -75,6 +87,15 @@ impl Cut {
                     start,
                     lanes: size,
                     stride,
+                }
+            }
+            Cut::Tiles => {
+                let start = idx * TILED_ROWS;
+                let size = (lanes - start).min(TILED_ROWS);
+                Panel {
+                    start,
+                    lanes: size,
+                    stride: size,
                 }
             }
         }

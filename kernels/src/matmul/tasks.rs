@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::block::{EDGE, GROUP_COLS, PackedPart, Tile, left_cut, right_cut};
-use super::blocking::{Blocking, TASK_ROWS, Unit};
+use super::block::{EDGE, GROUP_COLS, PackedPart, Tile, pack_left, right_cut};
+use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
 use super::pack::pack;
@@ -73,7 +73,7 @@ where
             return;
         };
         let (scratch, memory) = memory.split_at_mut(STRIP);
-        let (left, memory) = memory.split_at_mut(TASK_ROWS * DEPTH + TAIL);
+        let (left, memory) = memory.split_at_mut(task_rows(self.product.isa) * DEPTH + TAIL);
         let (edge, memory) = memory.split_at_mut(EDGE);
         let (right, memory) = memory.split_at_mut(self.blocking.own_cols() * DEPTH);
         let (added, sums) = memory.split_at_mut(self.blocking.chunk());
@@ -113,7 +113,7 @@ where
         if !self.blocking.keeps_sums() {
             let stride = self.blocking.sum_cols() + ROW_GAP;
             assert!(
-                own.len() >= TASK_ROWS * stride,
+                own.len() >= task_rows(self.product.isa) * stride,
                 "a task's sums have no room"
             );
             return Tile {
@@ -140,17 +140,8 @@ where
         let Product {
             isa, left, right, ..
         } = *self.product;
-        let (cut, steps) = (left_cut::<E::Acc>(isa), self.depth.steps(part));
-        let elements = self.depth.part(part);
-        pack(
-            isa,
-            left,
-            rows.clone(),
-            elements,
-            cut,
-            space.left,
-            space.scratch,
-        );
+        let (elements, steps) = (self.depth.part(part), self.depth.steps(part));
+        let as_they_lie = pack_left(isa, left, rows.clone(), elements, space.left, space.scratch);
         let right_cut = right_cut::<E::Acc>(isa);
         let right: &[E::Acc] = if self.blocking.own_cols() > 0 {
             let elements = self.depth.part(part);
@@ -166,6 +157,7 @@ where
         let packed = PackedPart {
             isa,
             left: space.left,
+            as_they_lie,
             rows: rows.len(),
             right,
             cols: cols.len(),

@@ -1,6 +1,8 @@
 //! Products compared with sums in f64, and between tiles, threads, vectors and addresses.
 
-use espalier_interface::Serial;
+mod cut;
+
+use espalier_interface::{DType, Serial};
 use half::{bf16, f16};
 
 use super::threads::Threads;
@@ -20,6 +22,62 @@ pub(crate) fn numbers<E: Element>(len: usize, seed: u64) -> Vec<E> {
             ))
         })
         .collect()
+}
+
+/// A sum after `tdpbf16ps`, from at most 32 elements of both sides: the products of even elements
+/// and those of odd ones are added up from 0 each, then to each other, then to the sum.
+pub(super) fn add_tile(sum: f32, some: impl Iterator<Item = [u16; 2]>) -> f32 {
+    let normal = |x: f32| {
+        if x.is_subnormal() {
+            0f32.copysign(x)
+        } else {
+            x
+        }
+    };
+    let value = |bits: u16| normal(f32::from_bits(u32::from(bits) << 16));
+    let mut elements = [[0; 2]; 32];
+    elements.iter_mut().zip(some).for_each(|(to, of)| *to = of);
+    let chain = |first: usize| {
+        let mut products = 0f32;
+        for [a, b] in elements.iter().skip(first).step_by(2) {
+            products = normal(value(*a).mul_add(value(*b), products));
+        }
+        products
+    };
+    normal(normal(sum) + normal(chain(0) + chain(1)))
+}
+
+/// An element of a product by tiles, from the bits of its row and column: a partial sum for each
+/// `2 DEPTH` elements, to which 32 products are added at a time.
+pub(crate) fn tiled_sum(
+    depth: usize,
+    left: impl Fn(usize) -> u16,
+    right: impl Fn(usize) -> u16,
+) -> f32 {
+    let mut sums = Vec::new();
+    for k in (0..depth).step_by(32) {
+        if k % (2 * DEPTH) == 0 {
+            sums.push(0.0);
+        }
+        let elements = (k..depth).map(|k| [left(k), right(k)]);
+        let sum = sums.last_mut().expect("the first sum is begun at 0");
+        *sum = add_tile(*sum, elements.take(32));
+    }
+    sums.into_iter().reduce(|a, b| a + b).unwrap_or(0.0)
+}
+
+/// The bits of `x`, rounded to bf16 as instructions do.
+pub(crate) fn rounded(x: f32) -> u16 {
+    bf16_model::round(x)
+}
+
+/// The instruction sets of this CPU and, for outputs of bf16, tiles in plain Rust.
+pub(crate) fn sets_for(dtype: DType) -> Vec<Isa> {
+    let mut sets = Isa::available().to_vec();
+    if dtype == DType::BF16 {
+        sets.push(Isa::AmxModel);
+    }
+    sets
 }
 
 /// `left [m, k] right [k, n]` from the given storage of each side.
@@ -136,7 +194,7 @@ where
         for b_summed in [Summed::Cols, Summed::Rows] {
             let (a, b) = ((&a[..], a_summed), (&b[..], b_summed));
             let expected = reference(a, b, shape);
-            for &isa in Isa::available() {
+            for isa in sets_for(E::DTYPE) {
                 let on: (Isa, &dyn Services) = (isa, &Serial);
                 let mut out = vec![E::store(E::Acc::from_f64(f64::NAN)); m * n];
                 product(on, a, b, shape, (&mut out, Update::Overwrite), None);
@@ -209,6 +267,23 @@ where
     out.split_off(offset)
 }
 
+/// The instruction sets of this CPU whose products of `dtype` have the same bits: fused kernels of
+/// every width, and instructions for bf16 with their models.
+fn alike(dtype: DType) -> Vec<Vec<Isa>> {
+    let there = |isa: &Isa| {
+        let is_model = matches!(isa, Isa::Bf16Model | Isa::AmxModel);
+        is_model || Isa::available().contains(isa)
+    };
+    let mut sets = vec![vec![Isa::Avx512, Isa::Avx2]];
+    if dtype == DType::BF16 {
+        sets.push(vec![Isa::Avx512Bf16, Isa::Bf16Model]);
+        sets.push(vec![Isa::AmxBf16, Isa::AmxModel]);
+    }
+    sets.iter_mut().for_each(|sets| sets.retain(there));
+    sets.retain(|sets| !sets.is_empty());
+    sets
+}
+
 #[test]
 fn bits_do_not_depend_on_threads_or_addresses_or_vectors() {
     fn check<E: Element>()
@@ -216,25 +291,16 @@ fn bits_do_not_depend_on_threads_or_addresses_or_vectors() {
         E::Acc: Scalar,
     {
         for shape in [[100, 700, 300], [700, 16, 600], [1, 520, 700]] {
-            let expected = bits::<E>(Isa::detect(), &Serial, shape, 0);
-            for threads in [1, 2, 3, 7] {
-                let found = bits::<E>(Isa::detect(), &Threads(threads), shape, threads);
-                assert!(found == expected, "{shape:?} on {threads} threads");
-            }
-            // Fused kernels of every width agree, and instructions for bf16 with their model.
-            let widest = Isa::detect();
-            let model = (widest.serving(E::DTYPE) == Isa::Avx512Bf16).then_some(Isa::Bf16Model);
-            let vectors = Isa::available().iter().copied();
-            let vectors = vectors.filter(|&isa| isa != Isa::Portable && isa != Isa::Avx512Bf16);
-            let alike = match model {
-                Some(model) => vec![model],
-                None => vectors.collect(),
-            };
-            for isa in alike {
-                assert!(
-                    bits::<E>(isa, &Serial, shape, 0) == expected,
-                    "{shape:?} with {isa:?}"
-                );
+            for sets in alike(E::DTYPE) {
+                let expected = bits::<E>(sets[0], &Serial, shape, 0);
+                for threads in [1, 2, 3, 7] {
+                    let found = bits::<E>(sets[0], &Threads(threads), shape, threads);
+                    assert!(found == expected, "{shape:?} on {threads} threads");
+                }
+                for &isa in &sets[1..] {
+                    let found = bits::<E>(isa, &Serial, shape, 0);
+                    assert!(found == expected, "{shape:?} with {isa:?}");
+                }
             }
         }
     }
@@ -288,109 +354,4 @@ fn strided_outputs_keep_the_elements_between_rows() {
     for row in out.chunks(50) {
         assert!(row[..40].iter().all(|&x| x != 7.0) && row[40..].iter().all(|&x| x == 7.0));
     }
-}
-
-/// A product on many threads has the sums of one on the calling thread: with columns in several
-/// chunks, a depth in several passes, and rows in several bands.
-#[test]
-fn cutting_a_product_changes_no_bit() {
-    fn check<E: Element<Acc = f32>>([m, n, k]: [usize; 3]) {
-        let (a, b) = (numbers::<bf16>(m * k, 1), numbers::<E>(n * k, 2));
-        let (bias, before) = (numbers::<f32>(n, 3), numbers::<E>(m * n, 4));
-        let widest = Isa::detect();
-        for isa in [widest.serving(E::DTYPE), widest.vectors()] {
-            let sides = (Dense::new(&a, m, k), Dense::new(&b, n, k));
-            let sides = (Operand::over_cols(&sides.0), Operand::over_cols(&sides.1));
-            let mut sums = vec![0.0f32; m * n];
-            let mut memory = vec![0.0; space::<f32>()];
-            multiply_into(isa, sides, (&mut sums, n), Update::Overwrite, &mut memory);
-            let expected = sums
-                .iter()
-                .enumerate()
-                .map(|(i, sum)| E::store(sum + bias[i % n]));
-            for threads in [1, 3] {
-                let mut out = before.clone();
-                let (a, b) = ((&a[..], Summed::Cols), (&b[..], Summed::Cols));
-                let on: (Isa, &dyn Services) = (isa, &Threads(threads));
-                product(
-                    on,
-                    a,
-                    b,
-                    [m, n, k],
-                    (&mut out, Update::Overwrite),
-                    Some(&bias),
-                );
-                let same = |(found, expected): (&E, E)| found.load() == expected.load();
-                assert!(
-                    out.iter().zip(expected.clone()).all(same),
-                    "{isa:?} {:?}",
-                    [m, n, k]
-                );
-            }
-        }
-    }
-    for shape in [
-        [60, 2100, 40],
-        [3, 2500, 700],
-        [130, 70, 9000],
-        [560, 40, 9000],
-        [17, 600, 4300],
-    ] {
-        check::<bf16>(shape);
-        check::<f32>(shape);
-    }
-}
-
-/// Sums of products of one and of several partial sums, with and without a bias.
-#[test]
-fn a_sum_has_the_bits_of_a_product_and_a_sum_after_it() {
-    fn check<E: Element>([m, n, k]: [usize; 3], threads: usize)
-    where
-        E::Acc: Scalar,
-    {
-        let (a, b) = (numbers::<E>(m * k, 1), numbers::<E>(n * k, 2));
-        let (bias, before) = (numbers::<E::Acc>(n, 3), numbers::<E>(m * n, 4));
-        let sides = ((&a[..], Summed::Cols), (&b[..], Summed::Cols));
-        let services = Threads(threads);
-        for (&isa, bias) in Isa::available()
-            .iter()
-            .flat_map(|isa| [(isa, None), (isa, Some(&bias[..]))])
-        {
-            let store = |sum: Sum<'_, E>, mut out: Vec<E>| {
-                let to = (&mut out[..], Combine::Sum(sum));
-                combined((isa, &services), sides.0, sides.1, [m, n, k], to, bias);
-                out
-            };
-            let product = store(Sum::PRODUCT, vec![E::default(); m * n]);
-            for alpha in [1.0, -0.3] {
-                let times = E::Acc::from_f64(alpha);
-                let expected = |earlier: Option<&E>, p: &E| {
-                    let p = times * p.load();
-                    E::store(earlier.map_or(p, |earlier| earlier.load() + p))
-                };
-                let scaled: Vec<E> = product.iter().map(|p| expected(None, p)).collect();
-                let sums = before.iter().zip(&product);
-                let sums: Vec<E> = sums.map(|(e, p)| expected(Some(e), p)).collect();
-                let other = || vec![E::default(); m * n];
-                for (added, out, expected) in [
-                    (Added::Nothing, other(), &scaled),
-                    (Added::Output, before.clone(), &sums),
-                    (Added::Values(&before[..]), other(), &sums),
-                ] {
-                    let found = store(Sum { alpha, added }, out);
-                    assert!(
-                        found == *expected,
-                        "{isa:?}, {m} x {n}, depth {k}, {added:?}"
-                    );
-                }
-            }
-        }
-    }
-    for (shape, threads) in [([3, 5, 1], 1), ([40, 77, 16], 1), ([70, 600, 300], 2)] {
-        check::<f32>(shape, threads);
-        check::<bf16>(shape, threads);
-        check::<f64>(shape, threads);
-    }
-    check::<f32>([600, 40, 1030], 3);
-    check::<bf16>([600, 40, 1030], 3);
 }

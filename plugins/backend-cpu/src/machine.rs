@@ -50,24 +50,15 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The processor's name and the number of threads used.
+/// The processor's name, the number of threads used, and why instructions that it has are not.
 pub fn description(threads: usize) -> String {
     let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = name.map_or("an unnamed processor", |(_, name)| name.trim());
-    format!("{name}, {threads} threads{}", distrusted(Isa::detect()))
-}
-
-/// The message for instructions that this processor has and that failed their trial.
-fn distrusted(widest: Isa) -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    if widest != Isa::Avx512Bf16 && espalier_kernels::simd::has_avx512_bf16() {
-        return "; AVX-512-BF16 is not used: its products differ from their model";
-    }
-    let _ = widest;
-    ""
+    let unused = Isa::unused().map_or(String::new(), |why| format!("; {why}"));
+    format!("{name}, {threads} threads{unused}")
 }
 
 /// The instruction set `isa` in a run's record: without vectors, the processor's family.

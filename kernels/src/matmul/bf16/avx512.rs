@@ -1,4 +1,4 @@
-//! Rows of bf16 or f32 -> panels of pairs, with AVX-512-BF16.
+//! Rows of bf16 or f32 -> panels of pairs, or rows of tiles, with AVX-512-BF16.
 #![allow(unsafe_code)] // Vector intrinsics and raw panels.
 
 use std::arch::x86_64::*;
@@ -77,9 +77,24 @@ unsafe fn two_f32(even: *const f32, odd: Option<*const f32>, mask: __mmask16) ->
     _mm512_castps_si512(bits(_mm512_cvtne2ps_pbh(odd, load(even))))
 }
 
-/// The two ways of packing, for one dtype.
+/// Elements i and 16 + i, side by side.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn side_by_side() -> __m512i {
+    _mm512_or_si512(
+        _mm512_cvtepu16_epi32(_mm256_setr_epi16(
+            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        )),
+        _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_setr_epi16(
+            16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+        ))),
+    )
+}
+
+/// The ways of packing, for one dtype.
 macro_rules! packing {
-    ($element:ty: $transpose:ident by $row:ident, $interleave:ident by $two:ident) => {
+    ($element:ty: $transpose:ident $copy:ident by $row:ident,
+     $interleave:ident $turn:ident by $two:ident) => {
         /// Sixteen rows at a time, 32 elements of each.
         ///
         /// # Safety
@@ -126,15 +141,7 @@ macro_rules! packing {
             (out, out_stride): (*mut u32, usize),
             room: usize,
         ) {
-            // Elements i and 16 + i, side by side.
-            let order = _mm512_or_si512(
-                _mm512_cvtepu16_epi32(_mm256_setr_epi16(
-                    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-                )),
-                _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_setr_epi16(
-                    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-                ))),
-            );
+            let order = side_by_side();
             for k in (0..depth).step_by(2) {
                 for lane in (0..lanes).step_by(16) {
                     let mask = first((lanes - lane).min(16));
@@ -155,8 +162,63 @@ macro_rules! packing {
                 }
             }
         }
+
+        /// Rows of tiles, 32 elements at a time.
+        ///
+        /// # Safety
+        /// As `copy` of `tiles/left.rs`, on a CPU with AVX-512-BF16.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        pub unsafe fn $copy(
+            (from, from_stride): (*const $element, usize),
+            lanes: usize,
+            depth: usize,
+            (out, out_stride): (*mut u32, usize),
+        ) {
+            for lane in 0..lanes {
+                for k in (0..depth).step_by(32) {
+                    let count = (depth - k).min(32);
+                    // SAFETY: `count` elements of row `lane`; its row of a tile.
+                    unsafe {
+                        let row = $row(from.add(lane * from_stride + k), count);
+                        _mm512_storeu_ps(out.add(k / 32 * out_stride + lane * 16).cast(), row);
+                    }
+                }
+            }
+        }
+
+        /// Columns -> rows of tiles, 32 rows at a time.
+        ///
+        /// # Safety
+        /// As `turn` of `tiles/left.rs`, with `from` the first column, on a CPU with AVX-512-BF16.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        pub unsafe fn $turn(
+            (from, from_stride): (*const $element, usize),
+            lanes: usize,
+            depth: usize,
+            (out, out_stride): (*mut u32, usize),
+        ) {
+            let (order, mask) = (side_by_side(), first(lanes));
+            for k in (0..depth).step_by(32) {
+                let mut pairs = [_mm512_setzero_ps(); 16];
+                for (k, pairs) in (k..depth).step_by(2).zip(&mut pairs) {
+                    // SAFETY: elements of the columns in rows `k` and, if there, `k + 1`.
+                    let two = unsafe {
+                        let even = from.add(k * from_stride);
+                        let odd = (k + 1 < depth).then(|| even.add(from_stride));
+                        $two(even, odd, mask)
+                    };
+                    *pairs = _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, two));
+                }
+                for (lane, row) in turn(&pairs).iter().enumerate().take(lanes) {
+                    // SAFETY: a row of a tile.
+                    unsafe {
+                        _mm512_storeu_ps(out.add(k / 32 * out_stride + lane * 16).cast(), *row);
+                    }
+                }
+            }
+        }
     };
 }
 
-packing!(bf16: transpose_bf16 by row_bf16, interleave_bf16 by two_bf16);
-packing!(f32: transpose_f32 by row_f32, interleave_f32 by two_f32);
+packing!(bf16: transpose_bf16 copy_bf16 by row_bf16, interleave_bf16 turn_bf16 by two_bf16);
+packing!(f32: transpose_f32 copy_f32 by row_f32, interleave_f32 turn_f32 by two_f32);

@@ -17,13 +17,13 @@ const LANES: usize = 16;
 
 /// The values of a window and the elements from one row to the next.
 #[derive(Clone, Copy)]
-enum Values<'a> {
+pub enum Values<'a> {
     Bf16(&'a [bf16], usize),
     F32(&'a [f32], usize),
 }
 
 /// The window `rows` x `cols` of an operand's matrix: as it is where it holds bf16, else in f32.
-fn window<'a, S: Scalar>(
+pub fn window<'a, S: Scalar>(
     operand: Operand<'a, S>,
     rows: Range<usize>,
     cols: Range<usize>,
@@ -61,9 +61,9 @@ pub fn pack<S: Scalar>(
     out: &mut [S],
     scratch: &mut [S],
 ) {
-    let (count, pairs) = (lanes.len(), depth.len().div_ceil(2));
+    let (count, steps) = (lanes.len(), isa.steps(depth.len()));
     assert!(
-        out.len() >= cut.room(count, pairs),
+        out.len() >= cut.room(count, steps),
         "a packed block is too small"
     );
     let out = S::as_f32(out).expect("sums of bf16 are in f32");
@@ -77,9 +77,9 @@ pub fn pack<S: Scalar>(
                     let start = lanes.start + panel.start + first;
                     let values = window(operand, start..start + some, depth.clone(), scratch);
                     // SAFETY: the window was checked, the block above. This panel starts at
-                    // `panel.start * pairs`, and the elements after it are packed later or spare.
+                    // `panel.start * steps`, and the elements after it are packed later or spare.
                     unsafe {
-                        let to = out.add(panel.start * pairs + first);
+                        let to = out.add(panel.start * steps + first);
                         transpose(isa, values, some, depth.len(), (to, panel.stride));
                     }
                 }
@@ -96,12 +96,20 @@ pub fn pack<S: Scalar>(
                     // SAFETY: the window was checked, the block above: the panel's pairs from
                     // `first / 2` on are written, `room` ends at its last.
                     unsafe {
-                        let to = out.add(panel.start * pairs + first / 2 * panel.stride);
-                        let room = (pairs - first / 2) * panel.stride;
+                        let to = out.add(panel.start * steps + first / 2 * panel.stride);
+                        let room = (steps - first / 2) * panel.stride;
                         interleave(isa, values, some, panel, (to, room));
                     }
                 }
             }
+        }
+    }
+    let pairs = depth.len().div_ceil(2);
+    for panel in (0..cut.count(count)).map(|idx| cut.panel(count, idx)) {
+        // SAFETY: this panel's steps beyond the depth, which tiles take as 0.
+        unsafe {
+            let to = out.add(panel.start * steps + pairs * panel.stride);
+            to.write_bytes(0, (steps - pairs) * panel.stride);
         }
     }
 }
@@ -114,7 +122,7 @@ pub fn pack<S: Scalar>(
 /// # Safety
 /// The CPU can run `isa`; `values` has `lanes` rows, at most 16, of `depth`; `out` holds their
 /// pairs and 16 elements more.
-unsafe fn transpose(
+pub unsafe fn transpose(
     isa: Isa,
     values: Values<'_>,
     lanes: usize,
@@ -123,7 +131,7 @@ unsafe fn transpose(
 ) {
     let to = (out, out_stride);
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
+    if isa.packs_by_vectors() {
         // SAFETY: the caller's promises are the callees'.
         unsafe {
             match values {
@@ -137,7 +145,7 @@ unsafe fn transpose(
         }
         return;
     }
-    debug_assert_eq!(isa, Isa::Bf16Model);
+    debug_assert!(matches!(isa, Isa::Bf16Model | Isa::AmxModel));
     for lane in 0..lanes {
         for k in (0..depth).step_by(2) {
             let odd = if k + 1 < depth {
@@ -165,7 +173,7 @@ unsafe fn interleave(
     (out, room): (*mut u32, usize),
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
+    if isa.packs_by_vectors() {
         // SAFETY: the caller's promises are the callees'.
         unsafe {
             match values {
@@ -181,7 +189,7 @@ unsafe fn interleave(
         }
         return;
     }
-    debug_assert_eq!((isa, depth <= 2 * room), (Isa::Bf16Model, true));
+    debug_assert!(matches!(isa, Isa::Bf16Model | Isa::AmxModel) && depth <= 2 * room);
     for k in (0..depth).step_by(2) {
         for lane in 0..panel.lanes {
             let at = panel.start + lane;
@@ -202,7 +210,7 @@ fn pair(even: u16, odd: u16) -> u32 {
 
 impl Values<'_> {
     /// The bits of an element, rounded to bf16.
-    fn bits(self, row: usize, col: usize) -> u16 {
+    pub fn bits(self, row: usize, col: usize) -> u16 {
         match self {
             Values::Bf16(values, stride) => values[row * stride + col].to_bits(),
             Values::F32(values, stride) => round(values[row * stride + col]),

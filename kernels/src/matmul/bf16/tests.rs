@@ -5,25 +5,33 @@ use half::bf16;
 use crate::element::Element;
 use crate::matmul::bf16_model::{dot_pairs, round};
 use crate::matmul::block::{multiply_into, space};
-use crate::matmul::tests::numbers;
+use crate::matmul::tests::{numbers, tiled_sum};
 use crate::matmul::{DEPTH, Dense, Isa, Operand, Rows, Update};
 
-/// The model and, where this CPU has it, the instruction.
+/// The models and, where this CPU has them, the instructions.
 fn kernels() -> Vec<Isa> {
-    let mut all = vec![Isa::Bf16Model];
+    let mut all = vec![Isa::Bf16Model, Isa::AmxModel];
     let found = Isa::available();
-    all.extend(found.iter().filter(|&&isa| isa == Isa::Avx512Bf16));
+    all.extend(found.iter().filter(|isa| isa.depth_of_step() > 1));
     all
 }
 
 /// Equal bits, or both NaN.
-fn alike(a: f32, b: f32) -> bool {
+pub(crate) fn alike(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
 /// Element `(i, j)`, from the elements of its row and column, rounded to bf16: a chain of pairs for
-/// each [`DEPTH`] of them.
-fn expected(depth: usize, left: impl Fn(usize) -> u16, right: impl Fn(usize) -> u16) -> f32 {
+/// each [`DEPTH`] of them; with tiles, as [`tiled_sum`] says.
+fn expected(
+    isa: Isa,
+    depth: usize,
+    left: impl Fn(usize) -> u16,
+    right: impl Fn(usize) -> u16,
+) -> f32 {
+    if isa.has_tiles() {
+        return tiled_sum(depth, left, right);
+    }
     let pair = |side: &dyn Fn(usize) -> u16, k: usize| {
         let odd = if k + 1 < depth { side(k + 1) } else { 0 };
         f32::from_bits(u32::from(side(k)) | u32::from(odd) << 16)
@@ -109,6 +117,7 @@ where
             for i in 0..rows {
                 for j in 0..cols {
                     let expected = expected(
+                        isa,
                         depth,
                         |k| round(left[at(left_along, rows, i, k)].load()),
                         |k| round(right[at(right_along, cols, j, k)].load()),
@@ -148,6 +157,10 @@ fn products_are_sums_of_the_model() {
         check::<half::f16, f32>(shape, numbers::<f32>);
     }
     check::<bf16, f32>([130, 530, 9], numbers::<f32>);
+    for shape in [[33, 17, 32], [32, 16, 96], [65, 40, 544]] {
+        check::<bf16, bf16>(shape, odd_numbers);
+        check::<bf16, f32>(shape, odd_numbers);
+    }
     check::<bf16, bf16>([120, 20, 40], odd_numbers);
 }
 
@@ -168,7 +181,7 @@ fn a_row_does_not_depend_on_the_rows_around_it() {
     };
     for isa in kernels() {
         let all = product(isa, &x);
-        for (first, count) in [(0, 1), (13, 1), (14, 2), (22, 17), (39, 1)] {
+        for (first, count) in [(0, 1), (13, 1), (14, 2), (22, 17), (39, 1), (0, 16)] {
             let some = product(isa, &x[first * depth..(first + count) * depth]);
             assert_eq!(some, all[first * cols..(first + count) * cols], "{isa:?}");
         }
@@ -176,12 +189,10 @@ fn a_row_does_not_depend_on_the_rows_around_it() {
 }
 
 /// Pseudo-random bits.
-#[cfg(target_arch = "x86_64")]
-struct Bits(u64);
+pub(crate) struct Bits(pub u64);
 
-#[cfg(target_arch = "x86_64")]
 impl Bits {
-    fn next(&mut self) -> u32 {
+    pub fn next(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -189,7 +200,7 @@ impl Bits {
     }
 
     /// The bits of a bf16: any, of like exponents, or one that products of are subnormal.
-    fn half(&mut self, kind: u32) -> u32 {
+    pub fn half(&mut self, kind: u32) -> u32 {
         const ODD: [u32; 8] = [0, 0x8000, 0x7F80, 0xFF80, 0x7FC1, 0x7F81, 1, 0x8001];
         let (bits, exponent) = (self.next() & 0x807F, self.next());
         match kind {
@@ -201,6 +212,7 @@ impl Bits {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn pair(&mut self, kind: u32) -> f32 {
         f32::from_bits(self.half(kind) | self.half(kind) << 16)
     }
