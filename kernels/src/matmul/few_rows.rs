@@ -3,11 +3,13 @@
 //! Each element of the weight is used a few times only: packing it for all columns would cost more
 //! than the product. Here lanes of a vector are columns of the output. A few KiB of the weight are
 //! transposed (or decoded) in registers, multiplied at once and forgotten. Elements have the bits
-//! of a product of many rows: the chain of steps and the order of partial sums are the same.
+//! of a product of many rows: the chain of steps and the order of partial sums are the same. Tiles
+//! read some packed columns at a time instead (`tiled.rs`).
 #![allow(unsafe_code)] // Disjoint columns of one output on several threads, and raw rows.
 
 mod memory;
 mod nibbles;
+mod tiled;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
 
@@ -41,6 +43,7 @@ fn most_rows(isa: Isa, dtype: DType) -> usize {
         Isa::Avx512 | Isa::Avx512Bf16 if dtype == DType::F32 => MOST_ROWS,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 if dtype == DType::F32 => 12,
+        Isa::AmxBf16 | Isa::AmxModel if dtype == DType::F32 => MOST_ROWS,
         _ => 0,
     }
 }
@@ -140,8 +143,13 @@ where
     unsafe fn columns(&self, cols: Range<usize>, memory: &mut [E::Acc]) {
         let rows = self.0.left.size().0;
         let codes = self.nibbles();
-        let mut memory = Memory::of(memory, self.scales());
-        self.copy_left(&mut memory);
+        let mut memory = Memory::of(self.0.isa, memory, self.scales());
+        let has_tiles = self.0.isa.has_tiles();
+        if has_tiles {
+            self.pack_left(&mut memory);
+        } else {
+            self.copy_left(&mut memory);
+        }
         for first in cols.clone().step_by(WIDE) {
             let some = first..(first + WIDE).min(cols.end);
             let row = |i: usize| {
@@ -164,7 +172,12 @@ where
                 let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
                 codes.gather(some.clone(), self.0.left.size().1, scales);
             }
-            for lane in (0..some.len()).step_by(self.lanes()) {
+            if has_tiles {
+                // SAFETY: the caller's promises.
+                unsafe { self.multiply_by_tiles(some.clone(), first_update, &mut memory) };
+            }
+            let vectors = if has_tiles { 0 } else { some.len() };
+            for lane in (0..vectors).step_by(self.lanes()) {
                 let lanes = some.start + lane..some.end.min(some.start + lane + self.lanes());
                 // SAFETY: the caller's promises.
                 unsafe { self.lanes_of(lanes, lane, codes, first_update, &mut memory) };

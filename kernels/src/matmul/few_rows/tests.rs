@@ -16,10 +16,10 @@ use crate::split::Parts;
 /// Rows of the product of many.
 const MANY: usize = MOST_ROWS + 3;
 
-/// All instruction sets of this CPU, and the model of one.
+/// All instruction sets of this CPU, and the models of two.
 fn sets() -> Vec<Isa> {
     let mut sets = Isa::available().to_vec();
-    sets.push(Isa::Bf16Model);
+    sets.extend([Isa::Bf16Model, Isa::AmxModel]);
     sets
 }
 
@@ -101,7 +101,7 @@ where
     compare::<E>(
         &Dense::new(&values, n, m),
         &W::DTYPE.name(),
-        &[Isa::detect()],
+        &[Isa::detect(), Isa::AmxModel],
     );
 }
 
