@@ -81,9 +81,12 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
 }
 
 /// The part of a device's instruction set that computes in `compute`. A part after a `+` that is
-/// a dtype's name serves that dtype alone.
+/// a dtype's name, or ends in `-` and one, serves that dtype alone.
 fn instruction_set(device: &str, compute: DType) -> String {
-    let serves = |part: &&str| DType::from_name(part).is_none_or(|dtype| dtype == compute);
+    let serves = |part: &&str| {
+        let name = part.rsplit('-').next().unwrap_or(part);
+        DType::from_name(name).is_none_or(|dtype| dtype == compute)
+    };
     let parts: Vec<&str> = device.split('+').filter(serves).collect();
     parts.join("+")
 }
@@ -165,6 +168,8 @@ mod tests {
         for (device, compute, recorded) in [
             ("avx512+bf16", DType::BF16, "avx512+bf16"),
             ("avx512+bf16", DType::F32, "avx512"),
+            ("avx512+amx-bf16", DType::BF16, "avx512+amx-bf16"),
+            ("avx512+amx-bf16", DType::F32, "avx512"),
             ("avx2", DType::BF16, "avx2"),
             ("sm_90+other", DType::F32, "sm_90+other"),
         ] {

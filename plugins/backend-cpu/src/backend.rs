@@ -114,6 +114,13 @@ mod tests {
                 .contains("this processor has avx2, portable"),
             "{refused}"
         );
+        let refused = chosen("avx512+amx-bf16", &[Isa::Avx512Bf16, Isa::Avx512]).unwrap_err();
+        assert!(
+            refused
+                .message
+                .contains("this processor has avx512+bf16, avx512;"),
+            "{refused}"
+        );
         let options = |name: &str| {
             let text = format!("{{\"isa\": \"{name}\"}}");
             serde_json::from_str::<Options>(&text).expect("a table")
@@ -124,7 +131,9 @@ mod tests {
             let recorded = &backend.devices().unwrap()[0].instruction_set;
             assert_eq!(recorded, machine::instruction_set(*isa));
         }
-        // The model of instructions is no instruction set to run with.
-        assert!(chosen(Isa::Bf16Model.name(), Isa::available()).is_err());
+        // Models of instructions are no instruction sets to run with.
+        for model in [Isa::Bf16Model, Isa::AmxModel] {
+            assert!(chosen(model.name(), Isa::available()).is_err());
+        }
     }
 }

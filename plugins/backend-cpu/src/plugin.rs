@@ -27,7 +27,7 @@ const CPU: Component = Component {
             name: "isa",
             kind: OptionKind::TEXT,
             default: "null",
-            range: "avx512+bf16, avx512, avx2, portable",
+            range: "avx512+amx-bf16, avx512+bf16, avx512, avx2, portable",
             doc: "instruction set of products, of those that this processor has; unset: the widest",
         },
     ],
