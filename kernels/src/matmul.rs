@@ -55,7 +55,7 @@ pub use nibbles::{BlockScales, Nibbles};
 use product::Product;
 pub use rounding::{Added, Sum};
 pub use scalar::Scalar;
-pub(crate) use slots::{bytes as slot_bytes, each as each_task};
+pub(crate) use slots::{bytes as slot_bytes, each as each_task, each_sharing as each_task_sharing};
 pub use source::{Dense, Operand, Rows, Summed};
 
 use crate::element::Element;

@@ -4,10 +4,11 @@
 //! Contestants alternate, and the clock is the thread's CPU time, so that a busy machine changes
 //! the ratios little: `cargo bench -p espalier-kernels`. With the word `step`, the products of a
 //! training step alone, on each instruction set, on one thread and on all; with the word `row`,
-//! those of one row and of a few.
+//! those of one row and of a few; with the word `attention`, attention alone.
 #![allow(clippy::print_stdout)] // A benchmark prints its figures.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.
 
+mod attend;
 mod clock;
 mod formats;
 mod numbers;
@@ -17,7 +18,6 @@ mod step;
 use std::hint::black_box;
 
 use espalier_interface::Serial;
-use espalier_kernels::attention::{self, AttentionShape, Future, Gradients, Inputs};
 use espalier_kernels::decode::{FormatDecoder, Packed, TileDecoder};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear::{self, Onto, WeightGradient};
@@ -271,78 +271,15 @@ fn decode() {
     }
 }
 
-/// Attention in both directions; the work counted is that of the visible keys.
-fn attend<E: Element>(shape: AttentionShape, lens: &[usize])
-where
-    E::Acc: Scalar,
-{
-    let tokens: usize = lens.iter().sum();
-    let mut cu_seqlens = vec![0];
-    for &len in lens {
-        cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + len as i32);
-    }
-    let (wide, narrow) = (
-        shape.heads * shape.head_dim,
-        shape.kv_heads * shape.head_dim,
-    );
-    let (q, k, v) = (
-        numbers(tokens * wide),
-        numbers(tokens * narrow),
-        numbers(tokens * narrow),
-    );
-    let dout: Vec<E> = numbers(tokens * wide);
-    let inputs = Inputs {
-        q: &q[..],
-        k: &k,
-        v: &v,
-        cu_seqlens: &cu_seqlens,
-    };
-    let mut out = vec![E::default(); tokens * wide];
-    let mut lse = vec![E::Acc::default(); tokens * shape.heads];
-    let mut space = vec![0; attention::forward_workspace_bytes::<E>(&shape, 1)];
-    let [forward] = best([&mut || {
-        let to = (&mut out[..], &mut lse[..]);
-        attention::forward(Isa::detect(), &Serial, &shape, inputs, to, &mut space);
-    }]);
-    let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
-    let mut space = vec![0; attention::backward_workspace_bytes::<E>(&shape, tokens, 1)];
-    let [backward] = best([&mut || {
-        let gradients = Gradients {
-            dout: &dout,
-            out: &out,
-            lse: &lse,
-            dq: &mut dq,
-            dk: &mut dk,
-            dv: &mut dv,
-        };
-        attention::backward(
-            Isa::detect(),
-            &Serial,
-            &shape,
-            inputs,
-            gradients,
-            &mut space,
-        );
-    }]);
-    let pairs: usize = lens.iter().map(|len| len * (len + 1) / 2).sum();
-    let product = (2 * pairs * wide) as f64 * 1e-9;
-    println!(
-        "attention {} H {} J {} K {} lengths {lens:?}: forward {:6.1}, backward {:6.1}",
-        E::DTYPE,
-        shape.heads,
-        shape.kv_heads,
-        shape.head_dim,
-        2.0 * product / forward,
-        5.0 * product / backward,
-    );
-}
-
 fn main() {
     if std::env::args().any(|word| word == "step") {
         return step::run();
     }
     if std::env::args().any(|word| word == "row") {
         return row::run();
+    }
+    if std::env::args().any(|word| word == "attention") {
+        return attend::run();
     }
     let peak = peak();
     println!(
@@ -362,24 +299,5 @@ fn main() {
     ] {
         layer(peak, shape);
     }
-    let shape = AttentionShape {
-        heads: 8,
-        kv_heads: 2,
-        head_dim: 64,
-        scale: 0.125,
-        future: Future::Hidden,
-        window: None,
-        softcap: None,
-    };
-    attend::<f32>(shape, &[1024]);
-    attend::<f32>(shape, &[16; 64]);
-    attend::<bf16>(shape, &[1024]);
-    attend::<f32>(
-        AttentionShape {
-            kv_heads: 8,
-            head_dim: 128,
-            ..shape
-        },
-        &[2048],
-    );
+    attend::run();
 }

@@ -1,23 +1,19 @@
 //! The gradient of attention's output -> those of its queries, keys and values.
 //!
-//! One task is a sequence and a key/value head. It alone adds to its keys' gradients, query block
-//! after query block, so that the bits do not depend on the order of threads.
-#![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
+//! One task is a block of queries and a key/value head. Tasks of one sequence and head add to the
+//! gradients of its keys one after the other (`order.rs`), so that the bits do not depend on the
+//! order of threads.
 
 mod order;
-
-use std::ops::Range;
+mod task;
 
 use espalier_interface::Services;
 
-use self::order::{length, longest_first};
-use super::softmax::dot_by;
-use super::{AttentionShape, Inputs, KEYS, gather};
-use crate::element::{Element, Real};
-use crate::matmul::{
-    Dense, Isa, Operand, Scalar, Update, each_task, multiply_into, slot_bytes, space,
-};
-use crate::simd::vectorized;
+use self::order::Order;
+use self::task::Task;
+use super::{AttentionShape, Inputs};
+use crate::element::Element;
+use crate::matmul::{Isa, Scalar, each_task_sharing, slot_bytes};
 use crate::split::Parts;
 
 /// The operands that only the backward pass reads, and its outputs.
@@ -47,20 +43,14 @@ pub fn backward_workspace_bytes<E: Element>(
 where
     E::Acc: Scalar,
 {
-    // At most one sequence per head can be as long as all tokens together.
-    let long = threads.min(shape.kv_heads);
-    slot_bytes::<E::Acc>(0, share::<E::Acc>(shape, 0), threads)
-        + slot_bytes::<E::Acc>(0, 2 * max_tokens * shape.head_dim, long)
-        + max_tokens * size_of::<u32>()
-        + align_of::<u32>()
+    let shared = shared(shape, max_tokens);
+    slot_bytes::<E::Acc>(shared, task::share::<E::Acc>(shape), threads)
+        + order::workspace_bytes(shape, max_tokens)
 }
 
-/// Elements that a task for a sequence of `len` tokens needs. They are its keys' and values'
-/// gradients; queries, their gradients and the output's; weights and their gradients; two numbers
-/// per row; the product's.
-fn share<S: Scalar>(shape: &AttentionShape, len: usize) -> usize {
-    let rows = shape.queries() * shape.group();
-    2 * len * shape.head_dim + rows * (3 * shape.head_dim + 2 * KEYS + 2) + space::<S>()
+/// Elements that all tasks share: the sums of `tokens` keys' and values' gradients.
+fn shared(shape: &AttentionShape, tokens: usize) -> usize {
+    2 * tokens * shape.kv_width()
 }
 
 /// `dq`, `dk` and `dv` of [`super::forward`] where the gradient of its output is `dout`.
@@ -102,11 +92,7 @@ pub fn backward<E: Element>(
         tokens * shape.heads,
         "lse is not [tokens, heads]"
     );
-    let (order, workspace) = longest_first(inputs.cu_seqlens, workspace);
-    let Some(&longest) = order.first() else {
-        return;
-    };
-    let longest = length(inputs.cu_seqlens, longest);
+    let (order, workspace) = Order::new(shape, inputs.cu_seqlens, workspace);
     let task = Task {
         isa: isa.checked().vectors(),
         shape,
@@ -118,273 +104,9 @@ pub fn backward<E: Element>(
         dk: Parts::new(dk),
         dv: Parts::new(dv),
     };
-    let run = |idx: usize, memory: &mut [E::Acc]| {
-        let seq = order[idx / shape.kv_heads] as usize;
-        let bounds = inputs.cu_seqlens[seq] as usize..inputs.cu_seqlens[seq + 1] as usize;
-        task.backward(bounds, idx % shape.kv_heads, memory);
+    let sizes = [shared(shape, tokens), task::share::<E::Acc>(shape)];
+    let run = |idx: usize, sums: &Parts<'_, E::Acc>, memory: &mut [E::Acc]| {
+        task.backward(order.place(idx), order.turn(idx), sums, memory);
     };
-    let share = share::<E::Acc>(shape, longest);
-    each_task(
-        services,
-        order.len() * shape.kv_heads,
-        share,
-        workspace,
-        run,
-    );
-}
-
-/// The state that all tasks share.
-struct Task<'a, E: Element> {
-    isa: Isa,
-    shape: &'a AttentionShape,
-    inputs: Inputs<'a, E>,
-    dout: &'a [E],
-    out: &'a [E],
-    lse: &'a [E::Acc],
-    dq: Parts<'a, E>,
-    dk: Parts<'a, E>,
-    dv: Parts<'a, E>,
-}
-
-/// A block of queries of one group of heads, `[group, count]` rows, with its intermediate results.
-struct Queries<'a, S> {
-    /// Times the scale, `[rows, K]`.
-    q: &'a mut [S],
-    /// Gradient of the output, `[rows, K]`.
-    dout: &'a mut [S],
-    /// Gradient of the unscaled queries before it is scaled, `[rows, K]`.
-    dq: &'a mut [S],
-    /// Log-sum-exp of the logits, `[rows]`.
-    lse: &'a mut [S],
-    /// `dout . out`, `[rows]`.
-    delta: &'a mut [S],
-    /// Logits, then weights, `[rows, KEYS]`.
-    weights: &'a mut [S],
-    /// Gradients of weights, then of logits, `[rows, KEYS]`.
-    dlogits: &'a mut [S],
-}
-
-impl<E: Element> Task<'_, E>
-where
-    E::Acc: Scalar,
-{
-    /// The gradients of one sequence's queries, keys and values, in one group of heads.
-    fn backward(&self, sequence: Range<usize>, head: usize, memory: &mut [E::Acc]) {
-        let shape = self.shape;
-        let (width, group, len) = (shape.head_dim, shape.group(), sequence.len());
-        let (dk, memory) = memory.split_at_mut(len * width);
-        let (dv, mut memory) = memory.split_at_mut(len * width);
-        dk.fill(E::Acc::ZERO);
-        dv.fill(E::Acc::ZERO);
-        let most = shape.queries() * group;
-        let mut take = |count: usize| {
-            let (taken, rest) = std::mem::take(&mut memory).split_at_mut(count);
-            memory = rest;
-            taken
-        };
-        let mut block = Queries {
-            q: take(most * width),
-            dout: take(most * width),
-            dq: take(most * width),
-            lse: take(most),
-            delta: take(most),
-            weights: take(most * KEYS),
-            dlogits: take(most * KEYS),
-        };
-        for first in (0..len).step_by(shape.queries()) {
-            let queries = first..(first + shape.queries()).min(len);
-            self.load(&sequence, head, queries.clone(), &mut block);
-            let rows = group * queries.len();
-            for keys in shape.blocks(queries.clone(), len) {
-                self.key_block(
-                    &sequence,
-                    head,
-                    (queries.clone(), &keys),
-                    &mut block,
-                    memory,
-                );
-                let count = keys.len();
-                let weights = Dense::strided(block.weights, rows, count, KEYS);
-                let dlogits = Dense::strided(block.dlogits, rows, count, KEYS);
-                let q = Dense::new(&block.q[..rows * width], rows, width);
-                let dout = Dense::new(&block.dout[..rows * width], rows, width);
-                let range = keys.start * width..keys.end * width;
-                let sides = (Operand::over_rows(&weights), Operand::over_rows(&dout));
-                let to = (&mut dv[range.clone()], width);
-                multiply_into(self.isa, sides, to, Update::Accumulate, memory);
-                let sides = (Operand::over_rows(&dlogits), Operand::over_rows(&q));
-                multiply_into(
-                    self.isa,
-                    sides,
-                    (&mut dk[range], width),
-                    Update::Accumulate,
-                    memory,
-                );
-                let k = self.keys(self.inputs.k, &sequence, head, &keys);
-                let sides = (Operand::over_cols(&dlogits), Operand::over_rows(&k));
-                multiply_into(
-                    self.isa,
-                    sides,
-                    (block.dq, width),
-                    Update::Accumulate,
-                    memory,
-                );
-            }
-            self.store_queries(&sequence, head, queries, &block);
-        }
-        for token in 0..len {
-            let at = (sequence.start + token) * shape.kv_width() + head * width;
-            // SAFETY: tasks have different sequences or key/value heads, and each runs once.
-            let (to_k, to_v) = unsafe { (self.dk.part(at, width), self.dv.part(at, width)) };
-            for i in 0..width {
-                to_k[i] = E::store(dk[token * width + i]);
-                to_v[i] = E::store(dv[token * width + i]);
-            }
-        }
-    }
-
-    /// Keys or values of a block, `[keys, K]`.
-    fn keys<'b>(
-        &self,
-        of: &'b [E],
-        sequence: &Range<usize>,
-        head: usize,
-        keys: &Range<usize>,
-    ) -> Dense<'b, E> {
-        let (width, stride) = (self.shape.head_dim, self.shape.kv_width());
-        let at = (sequence.start + keys.start) * stride + head * width;
-        Dense::strided(&of[at..], keys.len(), width, stride)
-    }
-
-    /// Reads a block of queries.
-    fn load(
-        &self,
-        sequence: &Range<usize>,
-        head: usize,
-        queries: Range<usize>,
-        block: &mut Queries<'_, E::Acc>,
-    ) {
-        let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), queries.len());
-        let start = sequence.start + queries.start;
-        let from = (
-            start * shape.q_width() + head * group * width,
-            shape.q_width(),
-        );
-        let sizes = [group, count, width];
-        gather(
-            self.inputs.q,
-            from,
-            sizes,
-            E::Acc::from_f64(shape.scale),
-            block.q,
-        );
-        gather(self.dout, from, sizes, E::Acc::ONE, block.dout);
-        block.dq.fill(E::Acc::ZERO);
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in 0..group * count {
-                    let (token, head) = (start + row % count, head * group + row / count);
-                    block.lse[row] = self.lse[token * shape.heads + head];
-                    let at = token * shape.q_width() + head * width;
-                    let out = &self.out[at..at + width];
-                    let dout = &block.dout[row * width..(row + 1) * width];
-                    block.delta[row] = dot_by(width, |i| dout[i] * out[i].load());
-                }
-            },
-        );
-    }
-
-    /// Fills the block's weights and gradients of logits for some keys.
-    fn key_block(
-        &self,
-        sequence: &Range<usize>,
-        head: usize,
-        (queries, keys): (Range<usize>, &Range<usize>),
-        block: &mut Queries<'_, E::Acc>,
-        memory: &mut [E::Acc],
-    ) {
-        let shape = self.shape;
-        let (width, count) = (shape.head_dim, queries.len());
-        let rows = shape.group() * count;
-        let k = self.keys(self.inputs.k, sequence, head, keys);
-        let v = self.keys(self.inputs.v, sequence, head, keys);
-        let q = Dense::new(&block.q[..rows * width], rows, width);
-        let dout = Dense::new(&block.dout[..rows * width], rows, width);
-        let sides = (Operand::over_cols(&q), Operand::over_cols(&k));
-        multiply_into(
-            self.isa,
-            sides,
-            (block.weights, KEYS),
-            Update::Overwrite,
-            memory,
-        );
-        let sides = (Operand::over_cols(&dout), Operand::over_cols(&v));
-        multiply_into(
-            self.isa,
-            sides,
-            (block.dlogits, KEYS),
-            Update::Overwrite,
-            memory,
-        );
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in 0..rows {
-                    let seen = shape.within(keys, queries.start + row % count, sequence.len());
-                    let weights = &mut block.weights[row * KEYS..row * KEYS + keys.len()];
-                    let dlogits = &mut block.dlogits[row * KEYS..row * KEYS + keys.len()];
-                    for side in [&mut *weights, &mut *dlogits] {
-                        side[..seen.start].fill(E::Acc::ZERO);
-                        side[seen.end..].fill(E::Acc::ZERO);
-                    }
-                    let (weights, dlogits) = (&mut weights[seen.clone()], &mut dlogits[seen]);
-                    let (lse, delta) = (block.lse[row], block.delta[row]);
-                    if let Some(softcap) = shape.softcap {
-                        capped(weights, dlogits, E::Acc::from_f64(softcap), lse, delta);
-                        continue;
-                    }
-                    for (weight, dlogit) in weights.iter_mut().zip(dlogits) {
-                        *weight = (*weight - lse).exp();
-                        *dlogit = *weight * (*dlogit - delta);
-                    }
-                }
-            },
-        );
-    }
-
-    /// Writes a block's gradient of the queries.
-    fn store_queries(
-        &self,
-        sequence: &Range<usize>,
-        head: usize,
-        queries: Range<usize>,
-        block: &Queries<'_, E::Acc>,
-    ) {
-        let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), queries.len());
-        let scale = E::Acc::from_f64(shape.scale);
-        for (idx, query) in queries.enumerate() {
-            let at = (sequence.start + query) * shape.q_width() + head * group * width;
-            // SAFETY: tasks have different sequences or groups of heads, and each runs once.
-            let out = unsafe { self.dq.part(at, group * width) };
-            for (head, out) in out.chunks_exact_mut(width).enumerate() {
-                let row = head * count + idx;
-                for (out, &x) in out.iter_mut().zip(&block.dq[row * width..]) {
-                    *out = E::store(x * scale);
-                }
-            }
-        }
-    }
-}
-
-/// One row where logits are capped: the cap's slope is `1 - tanh^2`.
-#[inline(always)]
-fn capped<S: Real>(weights: &mut [S], dlogits: &mut [S], softcap: S, lse: S, delta: S) {
-    for (weight, dlogit) in weights.iter_mut().zip(dlogits) {
-        let tanh = (*weight / softcap).tanh();
-        *weight = (softcap * tanh - lse).exp();
-        *dlogit = *weight * (*dlogit - delta) * (S::ONE - tanh * tanh);
-    }
+    each_task_sharing(services, order.tasks(), sizes, workspace, run);
 }

@@ -17,6 +17,13 @@ impl AttentionShape {
         start.min(end)..end
     }
 
+    /// The numbers of the blocks of keys that any of `queries` sees. Of later queries, neither the
+    /// first nor the end is before that of earlier ones.
+    pub(super) fn block_range(&self, queries: Range<usize>, len: usize) -> Range<usize> {
+        let first = self.visible(queries.start, len).start / KEYS;
+        first..self.visible(queries.end - 1, len).end.div_ceil(KEYS)
+    }
+
     /// Blocks of keys that any of `queries` sees: each starts at a multiple of [`KEYS`] and ends
     /// with the block or the last key seen.
     pub(super) fn blocks(
@@ -24,9 +31,9 @@ impl AttentionShape {
         queries: Range<usize>,
         len: usize,
     ) -> impl Iterator<Item = Range<usize>> {
-        let first = self.visible(queries.start, len).start / KEYS;
         let end = self.visible(queries.end - 1, len).end;
-        (first..end.div_ceil(KEYS)).map(move |block| block * KEYS..((block + 1) * KEYS).min(end))
+        self.block_range(queries, len)
+            .map(move |block| block * KEYS..((block + 1) * KEYS).min(end))
     }
 
     /// The part of `block` that `query` sees, counted from the block's start.

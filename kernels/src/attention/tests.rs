@@ -8,8 +8,9 @@ use half::bf16;
 use super::*;
 use crate::element::{Real, convert};
 use crate::matmul::tests::numbers;
-use crate::matmul::threads::Threads;
 use crate::matmul::{Isa, Scalar};
+
+mod threads;
 
 /// Operands of one attention, owned.
 pub(super) struct Case<E> {
@@ -307,27 +308,6 @@ fn lower_precision_gradients_are_those_of_f64() {
                 "{shape:?}"
             );
         }
-    }
-}
-
-#[test]
-fn bits_do_not_depend_on_threads() {
-    fn check<E: Element>(shape: AttentionShape)
-    where
-        E::Acc: Scalar,
-    {
-        let case = Case::<E>::new(shape, &[3, 200, 1, 0, 90]);
-        let expected = case.run(&Serial);
-        for threads in [1, 2, 3, 8] {
-            assert!(
-                case.run(&Threads(threads)) == expected,
-                "{shape:?} on {threads} threads"
-            );
-        }
-    }
-    for shape in shapes() {
-        check::<f32>(shape);
-        check::<bf16>(shape);
     }
 }
 

@@ -93,10 +93,30 @@ pub(crate) fn each<S: Scalar>(
     workspace: &mut [u8],
     body: impl Fn(usize, &mut [S]) + Sync,
 ) {
+    let sizes = [0, share];
+    each_sharing(services, tasks, sizes, workspace, |task, _, share| {
+        body(task, share);
+    });
+}
+
+/// [`each`] with `shared` elements more, of any values, which all tasks of `body(task, shared,
+/// share)` have in common.
+///
+/// # Panics
+/// Where `workspace` has no room for them and one share.
+pub(crate) fn each_sharing<S: Scalar>(
+    services: &dyn Services,
+    tasks: usize,
+    [shared, share]: [usize; 2],
+    workspace: &mut [u8],
+    body: impl Fn(usize, &Parts<'_, S>, &mut [S]) + Sync,
+) {
     if tasks == 0 {
         return;
     }
-    let (_, slots) = Slots::<S>::new(workspace, 0, share, services.threads().min(tasks));
+    let threads = services.threads().min(tasks);
+    let (shared, slots) = Slots::<S>::new(workspace, shared, share, threads);
+    let shared = Parts::new(shared);
     let next = AtomicUsize::new(0);
     slots.run(services, |share| {
         loop {
@@ -104,7 +124,7 @@ pub(crate) fn each<S: Scalar>(
             if task >= tasks {
                 return;
             }
-            body(task, share);
+            body(task, &shared, share);
         }
     });
 }
