@@ -8,6 +8,15 @@ pub const U: f64 = 1.0 / 16_777_216.0;
 /// The least normal f32. A device may take smaller numbers as zero.
 pub const LEAST: f64 = f32::MIN_POSITIVE as f64;
 
+/// How far a sum moves where one factor of each term is rounded to bf16 first, as matrix units need
+/// it. `sum` and `squares` are the sums of the terms' magnitudes and of their squares.
+///
+/// Roundings of random numbers add up as their squares do; four deviations are allowed, at most the
+/// sum.
+pub fn moved_by_bf16(sum: f64, squares: f64) -> f64 {
+    2f64.powi(-8) * sum.min(4.0 * squares.sqrt())
+}
+
 /// Bits of a float's significand with the leading one, and the exponents of its least and greatest
 /// normal numbers (IEEE 754; bfloat16 is the upper half of an f32).
 fn layout(dtype: DType) -> Option<(i32, i32, i32)> {

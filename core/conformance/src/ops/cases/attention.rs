@@ -184,7 +184,7 @@ fn attention() -> Vec<OpCase> {
             let (mask, cu_seqlens) = (shape.mask(), shape.cu_seqlens());
             let [q, k, v] = shape.operands(dtype);
             let (out, lse) = oracle::attention(&mask, [&q, &k, &v], &cu_seqlens);
-            let (out_bounds, lse_bounds) = bounds::forward(&mask, [&q, &k, &v], &cu_seqlens);
+            let (out_bounds, lse_bounds) = bounds::forward((dtype, &mask), [&q, &k, &v], &cu_seqlens);
             let [wide, narrow] = shape.widths().map(rows);
             let case = shape.case("attention", dtype).input(&wide, dtype, &q);
             let case = case.input(&narrow, dtype, &k).input(&narrow, dtype, &v);
@@ -209,7 +209,7 @@ fn attention_backward() -> Vec<OpCase> {
             let dout = drawn(q.len(), dtype, 4);
             let operands = [&dout[..], &q, &k, &v, &out, &lse];
             let values = oracle::attention_backward(&mask, operands, &cu_seqlens);
-            let bounds = bounds::backward(&mask, operands, &cu_seqlens);
+            let bounds = bounds::backward((dtype, &mask), operands, &cu_seqlens);
             let [wide, narrow] = shape.widths().map(rows);
             let mut case = shape.case("attention_backward", dtype);
             for (shape, numbers) in [&wide, &wide, &narrow, &narrow, &wide].iter().zip(operands) {
@@ -261,7 +261,7 @@ fn attention_cached() -> Vec<OpCase> {
             let attended =
                 oracle::attention_cached(&mask, [q, k, v], &cu_seqlens, places, before.clone());
             let (out, after) = attended;
-            let bounds = bounds::cached(&mask, q, &cu_seqlens, places, &after);
+            let bounds = bounds::cached((dtype, &mask), q, &cu_seqlens, places, &after);
             let [wide, narrow] = shape.widths().map(rows);
             let case = shape.case("attention_cached", dtype);
             let case = case.input(&wide, dtype, q);

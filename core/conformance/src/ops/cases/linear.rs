@@ -8,6 +8,7 @@ use crate::ops::numbers::{absolute, drawn, squares};
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::packed::{Packed, packed};
+use crate::ops::rounding::moved_by_bf16;
 
 /// The checks.
 pub const OPS: &[OpCheck] = &[
@@ -75,8 +76,6 @@ impl Weight {
     /// backend rounds to that dtype first. Matrix units take both sides in one dtype.
     ///
     /// `product` multiplies the tokens' numbers by a weight after both went through its argument.
-    /// Roundings of random numbers add up as their squares do; four deviations are allowed, at most
-    /// the sum.
     pub fn allow_rounding(
         &self,
         compute: DType,
@@ -86,13 +85,12 @@ impl Weight {
         if compute != DType::BF16 || (self.packed.is_none() && self.dtype == DType::BF16) {
             return;
         }
-        let unit = 2f64.powi(-8);
         for ((bound, sum), square) in bounds
             .iter_mut()
             .zip(product(absolute))
             .zip(product(squares))
         {
-            *bound += unit * sum.min(4.0 * square.sqrt());
+            *bound += moved_by_bf16(sum, square);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The operands of an attention -> how far its results may be off in f32 arithmetic.
+//! The operands of an attention -> how far its results may be off in f32 arithmetic, and where a
+//! backend rounds softmax's weights and their gradients to bf16.
 //!
 //! With `u` the unit roundoff: a logit is a sum of K products, scaled (K + 2 roundings of the sum
 //! of absolute products), and capped (a quotient, a function good to 4 u, and a product, of at most
@@ -6,8 +7,36 @@
 //! weight, by the rounded differences to the largest logit, and by n + 8 roundings. A weight
 //! `e^(l - lse)` moves by what both move by.
 
+use espalier_interface::DType;
+
 use crate::ops::oracle::{Mask, SlotCache, dot, queries};
-use crate::ops::rounding::U;
+use crate::ops::rounding::{U, moved_by_bf16};
+
+/// Sums of products with softmax's weights or their gradients, which a backend that computes in
+/// bf16 may round to it first: of each sum, the magnitudes of its terms and their squares.
+struct Terms(Vec<[f64; 2]>);
+
+impl Terms {
+    fn new(sums: usize) -> Self {
+        Terms(vec![[0.0; 2]; sums])
+    }
+
+    fn add(&mut self, sum: usize, term: f64) {
+        let [magnitude, square] = &mut self.0[sum];
+        *magnitude += term.abs();
+        *square += term * term;
+    }
+
+    /// Adds what rounding moves to the bounds of the sums.
+    fn allow_rounding(&self, compute: DType, bounds: &mut [f64]) {
+        if compute != DType::BF16 {
+            return;
+        }
+        for (bound, &[sum, squares]) in bounds.iter_mut().zip(&self.0) {
+            *bound += moved_by_bf16(sum, squares);
+        }
+    }
+}
 
 /// The absolute sum of products.
 fn size(a: &[f64], b: &[f64]) -> f64 {
@@ -24,7 +53,12 @@ fn logit(mask: &Mask, q: &[f64], k: &[f64]) -> f64 {
 }
 
 /// The bounds of one head of one query: out, and lse.
-fn row(mask: &Mask, q: &[f64], keys: &[&[f64]], values: &[&[f64]]) -> (Vec<f64>, f64) {
+fn row(
+    (compute, mask): (DType, &Mask),
+    q: &[f64],
+    keys: &[&[f64]],
+    values: &[&[f64]],
+) -> (Vec<f64>, f64) {
     let n = keys.len() as f64;
     let logits: Vec<f64> = keys.iter().map(|k| mask.logit(q, k)[0]).collect();
     let errors: Vec<f64> = keys.iter().map(|k| logit(mask, q, k)).collect();
@@ -37,24 +71,30 @@ fn row(mask: &Mask, q: &[f64], keys: &[&[f64]], values: &[&[f64]]) -> (Vec<f64>,
         moved += p * (error + U * (most - l));
     }
     let lse_error = moved + U * (n + 8.0) + U * (5.0 * (lse - most) + most.abs() + lse.abs());
-    let mut out = vec![0.0; mask.head_dim];
+    let (mut out, mut terms) = (vec![0.0; mask.head_dim], Terms::new(mask.head_dim));
     for ((p, v), (l, error)) in p.iter().zip(values).zip(logits.iter().zip(&errors)) {
         let relative = error + lse_error + U * ((l - lse).abs() + n + 8.0);
-        for (out, v) in out.iter_mut().zip(*v) {
-            *out += relative * p * v.abs();
+        for (i, v) in v.iter().enumerate() {
+            out[i] += relative * p * v.abs();
+            terms.add(i, p * v);
         }
     }
+    terms.allow_rounding(compute, &mut out);
     (out, lse_error)
 }
 
 /// The bounds of `out` and `lse`.
-pub fn forward(mask: &Mask, [q, k, v]: [&[f64]; 3], cu_seqlens: &[i32]) -> (Vec<f64>, Vec<f64>) {
+pub fn forward(
+    (compute, mask): (DType, &Mask),
+    [q, k, v]: [&[f64]; 3],
+    cu_seqlens: &[i32],
+) -> (Vec<f64>, Vec<f64>) {
     let (mut out, mut lse) = (Vec::new(), Vec::new());
     for (t, seen) in queries(mask, cu_seqlens) {
         for head in 0..mask.heads {
             let keys: Vec<_> = seen.clone().map(|j| &k[mask.key(j, head)]).collect();
             let values: Vec<_> = seen.clone().map(|j| &v[mask.key(j, head)]).collect();
-            let found = row(mask, &q[mask.query(t, head)], &keys, &values);
+            let found = row((compute, mask), &q[mask.query(t, head)], &keys, &values);
             out.extend(found.0);
             lse.push(found.1);
         }
@@ -64,7 +104,7 @@ pub fn forward(mask: &Mask, [q, k, v]: [&[f64]; 3], cu_seqlens: &[i32]) -> (Vec<
 
 /// The bounds of `out` over the cache as it is after the launch.
 pub fn cached(
-    mask: &Mask,
+    (compute, mask): (DType, &Mask),
     q: &[f64],
     cu_seqlens: &[i32],
     [positions, sequences]: [&[i32]; 2],
@@ -83,7 +123,8 @@ pub fn cached(
                 };
                 let keys: Vec<_> = seen().map(|at| &cache.keys[at]).collect();
                 let values: Vec<_> = seen().map(|at| &cache.values[at]).collect();
-                out.extend(row(mask, &q[mask.query(t, head)], &keys, &values).0);
+                let q = &q[mask.query(t, head)];
+                out.extend(row((compute, mask), q, &keys, &values).0);
             }
         }
     }
@@ -94,7 +135,7 @@ pub fn cached(
 /// products. The derivative of a cap, `1 - tanh^2`, errs by twice the error of tanh. The three
 /// results are sums over the keys seen, or over the queries that see the key.
 pub fn backward(
-    mask: &Mask,
+    (compute, mask): (DType, &Mask),
     [dout, q, k, v, out, lse]: [&[f64]; 6],
     cu_seqlens: &[i32],
 ) -> [Vec<f64>; 3] {
@@ -106,7 +147,8 @@ pub fn backward(
         }
     }
     let sum = (mask.head_dim + 1) as f64 * U;
-    let mut bounds = [vec![0.0; q.len()], vec![0.0; k.len()], vec![0.0; v.len()]];
+    let lens = [q.len(), k.len(), v.len()];
+    let (mut bounds, mut terms) = (lens.map(|len| vec![0.0; len]), lens.map(Terms::new));
     let [dq, dk, dv] = &mut bounds;
     for (t, seen) in tokens {
         for head in 0..mask.heads {
@@ -136,9 +178,15 @@ pub fn backward(
                     dq[at_q] += k[at_k].abs() * (dlogit_error + over_keys * dlogit);
                     dk[at_k] += q[at_q].abs() * (dlogit_error + over_queries * dlogit);
                     dv[at_k] += dout.abs() * p * (p_error + over_queries);
+                    terms[0].add(at_q, k[at_k] * dlogit);
+                    terms[1].add(at_k, q[at_q] * dlogit);
+                    terms[2].add(at_k, dout * p);
                 }
             }
         }
+    }
+    for (terms, bounds) in terms.iter().zip(&mut bounds) {
+        terms.allow_rounding(compute, bounds);
     }
     bounds
 }
