@@ -7,10 +7,14 @@
 //! `l[i, j] = scale q_i . k_j`, capped to `c tanh(l / c)`; `lse_i = log sum_j exp l[i, j]`;
 //! `out_i = sum_j exp(l[i, j] - lse_i) v_j`.
 //!
-//! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. Keys are read in
-//! blocks of [`KEYS`] counted from the start of their sequence. So the bits of a query's output
-//! depend on its own sequence alone: not on the other packed sequences, nor on the number of
-//! threads.
+//! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. With instructions
+//! for bf16 ([`Isa::serving`]), products of bf16 take both operands in bf16: weights, and backward
+//! the logits' gradients, are rounded once before the product with values, keys, queries or `dout`.
+//! Sums, softmax and its sum are in f32; the scale is then multiplied into sums, not into queries.
+//!
+//! Keys are read in blocks of [`KEYS`] counted from the start of their sequence. So the bits of a
+//! query's output depend on its own sequence alone: not on the other packed sequences, nor on the
+//! number of threads.
 //!
 //! # Source
 //! Online softmax and the recomputed backward pass are FlashAttention's (Dao et al. 2022,
@@ -28,7 +32,8 @@ pub use backward::{Gradients, backward, backward_workspace_bytes};
 pub use cached::{Cache, Start, forward_cached};
 pub use forward::{forward, forward_workspace_bytes};
 
-use crate::element::Element;
+use crate::element::{Element, Real};
+use crate::matmul::Isa;
 
 /// Keys of a block.
 pub const KEYS: usize = 128;
@@ -133,6 +138,17 @@ impl AttentionShape {
             "cu_seqlens do not run from 0 to {tokens}"
         );
         tokens
+    }
+}
+
+/// The factors of queries and of sums of products with them, which make the scale. Queries in bf16
+/// stay as they are, so that they are not rounded again.
+fn factors<S: Real>(isa: Isa, shape: &AttentionShape) -> [S; 2] {
+    let scale = S::from_f64(shape.scale);
+    if isa == isa.vectors() {
+        [scale, S::ONE]
+    } else {
+        [S::ONE, scale]
     }
 }
 

@@ -94,7 +94,7 @@ pub fn backward<E: Element>(
     );
     let (order, workspace) = Order::new(shape, inputs.cu_seqlens, workspace);
     let task = Task {
-        isa: isa.checked().vectors(),
+        isa: isa.checked().serving(E::DTYPE),
         shape,
         inputs,
         dout,

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use espalier_interface::Services;
 
-use super::softmax::{Running, cap};
-use super::{AttentionShape, Inputs, KEYS, gather};
+use super::softmax::{Running, cap, whole_lanes};
+use super::{AttentionShape, Inputs, KEYS, factors, gather};
 use crate::element::{Element, Real};
 use crate::matmul::{
     Dense, Isa, Operand, Scalar, Update, each_task, multiply_into, slot_bytes, space,
@@ -57,7 +57,7 @@ pub fn forward<E: Element>(
     let (out, lse) = (Parts::new(out), Parts::new(lse));
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = isa.checked().vectors();
+    let isa = isa.checked().serving(E::DTYPE);
     let run = |task: usize, memory: &mut [E::Acc]| {
         // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
         // are first.
@@ -136,23 +136,22 @@ where
         let shape = self.shape;
         let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
         let (rows, len) = (group * count, self.k.len() / shape.kv_width());
-        let first_head = self.head * group;
         let (q, memory) = memory.split_at_mut(rows * width);
         let (sums, memory) = memory.split_at_mut(rows * width);
         let (logits, memory) = memory.split_at_mut(rows * KEYS);
-        let (running, memory) = memory.split_at_mut(2 * rows);
+        let (most, memory) = memory.split_at_mut(rows);
+        let (total, memory) = memory.split_at_mut(rows);
         let from = (
-            self.tokens.start * shape.q_width() + first_head * width,
+            self.tokens.start * shape.q_width() + self.head * group * width,
             shape.q_width(),
         );
-        let scale = E::Acc::from_f64(shape.scale);
-        gather(self.q, from, [group, count, width], scale, q);
+        let [of_queries, _] = factors(self.isa, shape);
+        gather(self.q, from, [group, count, width], of_queries, q);
         sums.fill(E::Acc::ZERO);
-        let (most, total) = running.split_at_mut(rows);
         most.fill(E::Acc::NEG_INFINITY);
         total.fill(E::Acc::ZERO);
-        let first = self.first;
-        for block in shape.blocks(first..first + count, len) {
+        let mut state = State { sums, most, total };
+        for block in shape.blocks(self.first..self.first + count, len) {
             let keys = block.len();
             let at = block.start * shape.kv_width() + self.head * width;
             let k = Dense::strided(&self.k[at..], keys, width, shape.kv_width());
@@ -160,60 +159,106 @@ where
             let queries = Dense::new(q, rows, width);
             let sides = (Operand::over_cols(&queries), Operand::over_cols(&k));
             multiply_into(self.isa, sides, (logits, KEYS), Update::Overwrite, memory);
+            self.weigh(&block, logits, &mut state);
+            let weights = Dense::strided(logits, rows, keys, KEYS);
+            let sides = (Operand::over_cols(&weights), Operand::over_rows(&v));
+            let to = (&mut *state.sums, width);
+            multiply_into(self.isa, sides, to, Update::Accumulate, memory);
+        }
+        self.store(&state, out, lse);
+    }
+
+    /// Logits of a block of keys, `[rows, KEYS]`, -> their exponentials, with `state` made ready for
+    /// the sums of them.
+    fn weigh(
+        &self,
+        block: &Range<usize>,
+        logits: &mut [E::Acc],
+        State { sums, most, total }: &mut State<'_, E::Acc>,
+    ) {
+        let (shape, count) = (self.shape, self.tokens.len());
+        let (width, len) = (shape.head_dim, self.k.len() / shape.kv_width());
+        let [_, factor] = factors::<E::Acc>(self.isa, shape);
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in 0..most.len() {
+                    let seen = shape.within(block, self.first + row % count, len);
+                    let logits = &mut logits[row * KEYS..(row + 1) * KEYS];
+                    let lanes = whole_lanes(&seen, KEYS);
+                    logits[..seen.start].fill(E::Acc::ZERO);
+                    logits[lanes.end..].fill(E::Acc::ZERO);
+                    if factor != E::Acc::ONE {
+                        let logits = &mut logits[lanes.clone()];
+                        logits.iter_mut().for_each(|x| *x *= factor);
+                    }
+                    if let Some(softcap) = shape.softcap {
+                        cap(&mut logits[seen.clone()], E::Acc::from_f64(softcap));
+                    }
+                    logits[seen.end..lanes.end].fill(E::Acc::NEG_INFINITY);
+                    let mut running = Running {
+                        most: most[row],
+                        sum: total[row],
+                    };
+                    let shrink = running.take(&mut logits[lanes]);
+                    (most[row], total[row]) = (running.most, running.sum);
+                    if shrink != E::Acc::ONE {
+                        let sums = &mut sums[row * width..(row + 1) * width];
+                        sums.iter_mut().for_each(|x| *x *= shrink);
+                    }
+                }
+            },
+        );
+    }
+
+    /// Writes the block's outputs and, if given, their `lse`.
+    fn store(
+        &self,
+        State { sums, most, total }: &State<'_, E::Acc>,
+        out: &Parts<'_, E>,
+        lse: Option<&Parts<'_, E::Acc>>,
+    ) {
+        let shape = self.shape;
+        let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
+        let first_head = self.head * group;
+        for (query, token) in self.tokens.clone().enumerate() {
+            let at = token * shape.q_width() + first_head * width;
+            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
+            let out = unsafe { out.part(at, group * width) };
+            if let Some(lse) = lse {
+                // SAFETY: as above.
+                let lse = unsafe { lse.part(token * shape.heads + first_head, group) };
+                for (head, lse) in lse.iter_mut().enumerate() {
+                    let row = head * count + query;
+                    let running = Running {
+                        most: most[row],
+                        sum: total[row],
+                    };
+                    *lse = running.log_sum_exp();
+                }
+            }
             vectorized(
                 #[inline(always)]
                 || {
-                    for row in 0..rows {
-                        let seen = shape.within(&block, first + row % count, len);
-                        let logits = &mut logits[row * KEYS..row * KEYS + keys];
-                        logits[..seen.start].fill(E::Acc::ZERO);
-                        logits[seen.end..].fill(E::Acc::ZERO);
-                        let logits = &mut logits[seen];
-                        if let Some(softcap) = shape.softcap {
-                            cap(logits, E::Acc::from_f64(softcap));
-                        }
-                        let mut state = Running {
-                            most: most[row],
-                            sum: total[row],
-                        };
-                        let shrink = state.take(logits);
-                        (most[row], total[row]) = (state.most, state.sum);
-                        if shrink != E::Acc::ONE {
-                            let sums = &mut sums[row * width..(row + 1) * width];
-                            sums.iter_mut().for_each(|x| *x *= shrink);
+                    for (head, out) in out.chunks_exact_mut(width).enumerate() {
+                        let (row, all) = (head * count + query, total[head * count + query]);
+                        let sums = &sums[row * width..(row + 1) * width];
+                        for (out, &sum) in out.iter_mut().zip(sums) {
+                            *out = E::store(sum / all);
                         }
                     }
                 },
             );
-            let weights = Dense::strided(logits, rows, keys, KEYS);
-            let sides = (Operand::over_cols(&weights), Operand::over_rows(&v));
-            multiply_into(self.isa, sides, (sums, width), Update::Accumulate, memory);
-        }
-        for query in 0..count {
-            let token = self.tokens.start + query;
-            let at = token * shape.q_width() + first_head * width;
-            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
-            let out = unsafe { out.part(at, group * width) };
-            let lse = lse.map(|lse| {
-                // SAFETY: as above.
-                unsafe { lse.part(token * shape.heads + first_head, group) }
-            });
-            let state = |head: usize| Running {
-                most: most[head * count + query],
-                sum: total[head * count + query],
-            };
-            if let Some(lse) = lse {
-                for (head, lse) in lse.iter_mut().enumerate() {
-                    *lse = state(head).log_sum_exp();
-                }
-            }
-            for head in 0..group {
-                let (row, all) = (head * count + query, state(head).sum);
-                let sums = &sums[row * width..(row + 1) * width];
-                for (out, &sum) in out[head * width..(head + 1) * width].iter_mut().zip(sums) {
-                    *out = E::store(sum / all);
-                }
-            }
         }
     }
+}
+
+/// The sums of a block's rows so far.
+struct State<'a, S> {
+    /// Of values times weights, `[rows, K]`.
+    sums: &'a mut [S],
+    /// The largest logit, `[rows]`.
+    most: &'a mut [S],
+    /// Of weights, `[rows]`.
+    total: &'a mut [S],
 }

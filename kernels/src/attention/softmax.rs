@@ -2,10 +2,19 @@
 //!
 //! Sums run in [`LANES`] lanes for vectors of any width, so that bits do not depend on it.
 
-use crate::element::Real;
+use std::ops::Range;
+
+use crate::element::{Element, Real};
 
 /// Lanes of a sum.
 const LANES: usize = 16;
+
+/// `seen` and what follows it in a row of `len` elements up to whole lanes. With logits of minus
+/// infinity there, loops over the keys seen end with a whole vector and have the same results.
+#[inline(always)]
+pub(super) fn whole_lanes(seen: &Range<usize>, len: usize) -> Range<usize> {
+    seen.start..(seen.start + seen.len().next_multiple_of(LANES)).min(len)
+}
 
 /// The running maximum and sum of a row.
 #[derive(Clone, Copy, Debug)]
@@ -53,32 +62,47 @@ fn largest<S: Real>(values: &[S]) -> S {
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane = lane.larger(x);
     }
-    lanes.into_iter().fold(S::NEG_INFINITY, S::larger)
+    across(lanes, S::larger)
 }
 
 /// The sum of `values`, in lanes and then across them.
 #[inline(always)]
-pub(super) fn sum<S: Real>(values: &[S]) -> S {
-    dot_by(values.len(), |i| values[i])
-}
-
-/// The sum of `term(0) .. term(len - 1)`, in lanes and then across them.
-#[inline(always)]
-pub(super) fn dot_by<S: Real>(len: usize, term: impl Fn(usize) -> S) -> S {
+fn sum<S: Real>(values: &[S]) -> S {
     let mut lanes = [S::ZERO; LANES];
-    let whole = len / LANES * LANES;
-    for start in (0..whole).step_by(LANES) {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += term(start + lane);
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += x;
         }
     }
-    for (lane, i) in (whole..len).enumerate() {
-        lanes[lane] += term(i);
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane += x;
     }
+    across(lanes, std::ops::Add::add)
+}
+
+/// The sum of products, in lanes and then across them.
+#[inline(always)]
+pub(super) fn dot<E: Element>(a: &[E::Acc], b: &[E]) -> E::Acc {
+    let mut lanes = [E::Acc::ZERO; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for (lane, (&a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
+            *lane += a * b.load();
+        }
+    }
+    for (lane, (&a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane += a * b.load();
+    }
+    across(lanes, std::ops::Add::add)
+}
+
+/// One value of all lanes: each of the first half by one of the second, until one is left.
+#[inline(always)]
+fn across<S: Real>(mut lanes: [S; LANES], join: impl Fn(S, S) -> S) -> S {
     for half in [8, 4, 2, 1] {
         for lane in 0..half {
-            let other = lanes[lane + half];
-            lanes[lane] += other;
+            lanes[lane] = join(lanes[lane], lanes[lane + half]);
         }
     }
     lanes[0]

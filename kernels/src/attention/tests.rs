@@ -10,10 +10,12 @@ use crate::element::{Real, convert};
 use crate::matmul::tests::numbers;
 use crate::matmul::{Isa, Scalar};
 
+mod instructions;
 mod threads;
 
 /// Operands of one attention, owned.
 pub(super) struct Case<E> {
+    isa: Isa,
     pub(super) shape: AttentionShape,
     pub(super) q: Vec<E>,
     pub(super) k: Vec<E>,
@@ -37,6 +39,7 @@ where
         }
         let (wide, narrow) = (tokens * shape.q_width(), tokens * shape.kv_width());
         Case {
+            isa: Isa::detect(),
             shape,
             q: numbers(wide, 1),
             k: numbers(narrow, 2),
@@ -62,7 +65,7 @@ where
         let bytes = forward_workspace_bytes::<E>(&self.shape, services.threads());
         let to = (&mut out[..], &mut lse[..]);
         forward(
-            Isa::detect(),
+            self.isa,
             services,
             &self.shape,
             self.inputs(),
@@ -90,7 +93,7 @@ where
             dv: &mut dv,
         };
         backward(
-            Isa::detect(),
+            self.isa,
             services,
             &self.shape,
             self.inputs(),
@@ -104,6 +107,7 @@ where
     fn exact(&self) -> Case<f64> {
         let exact = |x: &[E]| x.iter().map(|&x| convert(x)).collect();
         Case {
+            isa: self.isa,
             shape: self.shape,
             q: exact(&self.q),
             k: exact(&self.k),
@@ -319,6 +323,7 @@ fn a_sequence_does_not_depend_on_what_it_is_packed_with() {
         let (wide, narrow) = (shape.q_width(), shape.kv_width());
         let cut = |x: &[f32], width: usize| x[37 * width..198 * width].to_vec();
         let alone = Case {
+            isa: packed.isa,
             shape,
             q: cut(&packed.q, wide),
             k: cut(&packed.k, narrow),

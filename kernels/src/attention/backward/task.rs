@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use super::order::{Place, Turn};
-use crate::attention::softmax::dot_by;
-use crate::attention::{AttentionShape, Inputs, KEYS, gather};
+use crate::attention::softmax::{dot, whole_lanes};
+use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather};
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, Scalar, Update, multiply_into, space};
 use crate::simd::vectorized;
@@ -34,7 +34,7 @@ pub struct Task<'a, E: Element> {
 
 /// A block of queries of one group of heads, `[group, count]` rows, with its intermediate results.
 struct Queries<'a, S> {
-    /// Times the scale, `[rows, K]`.
+    /// Times their factor, `[rows, K]`.
     q: &'a mut [S],
     /// Gradient of the output, `[rows, K]`.
     dout: &'a mut [S],
@@ -153,8 +153,8 @@ where
             shape.q_width(),
         );
         let sizes = [group, count, width];
-        let scale = E::Acc::from_f64(shape.scale);
-        gather(self.inputs.q, from, sizes, scale, block.q);
+        let [of_queries, _] = factors(self.isa, shape);
+        gather(self.inputs.q, from, sizes, of_queries, block.q);
         gather(self.dout, from, sizes, E::Acc::ONE, block.dout);
         block.dq.fill(E::Acc::ZERO);
         vectorized(
@@ -166,7 +166,7 @@ where
                     let at = token * shape.q_width() + head * width;
                     let out = &self.out[at..at + width];
                     let dout = &block.dout[row * width..(row + 1) * width];
-                    block.delta[row] = dot_by(width, |i| dout[i] * out[i].load());
+                    block.delta[row] = dot(dout, out);
                 }
             },
         );
@@ -192,26 +192,35 @@ where
         let sides = (Operand::over_cols(&dout), Operand::over_cols(&v));
         multiply_into(self.isa, sides, (block.dlogits, KEYS), set, memory);
         let (first, count) = (place.queries.start, place.queries.len());
+        let [_, factor] = factors::<E::Acc>(self.isa, shape);
         vectorized(
             #[inline(always)]
             || {
                 for row in 0..rows {
                     let seen = shape.within(keys, first + row % count, place.sequence.len());
-                    let weights = &mut block.weights[row * KEYS..row * KEYS + keys.len()];
-                    let dlogits = &mut block.dlogits[row * KEYS..row * KEYS + keys.len()];
-                    for side in [&mut *weights, &mut *dlogits] {
+                    let weights = &mut block.weights[row * KEYS..(row + 1) * KEYS];
+                    let dlogits = &mut block.dlogits[row * KEYS..(row + 1) * KEYS];
+                    let (lse, delta) = (block.lse[row], block.delta[row]);
+                    let lanes = whole_lanes(&seen, KEYS);
+                    if factor != E::Acc::ONE {
+                        weights[lanes.clone()].iter_mut().for_each(|x| *x *= factor);
+                    }
+                    weights[seen.end..lanes.end].fill(E::Acc::NEG_INFINITY);
+                    if let Some(softcap) = shape.softcap {
+                        let softcap = E::Acc::from_f64(softcap);
+                        let (weights, dlogits) =
+                            (&mut weights[seen.clone()], &mut dlogits[seen.clone()]);
+                        capped(weights, dlogits, softcap, lse, delta);
+                    } else {
+                        let dlogits = &mut dlogits[lanes.clone()];
+                        for (weight, dlogit) in weights[lanes].iter_mut().zip(dlogits) {
+                            *weight = (*weight - lse).exp();
+                            *dlogit = *weight * (*dlogit - delta);
+                        }
+                    }
+                    for side in [weights, dlogits] {
                         side[..seen.start].fill(E::Acc::ZERO);
                         side[seen.end..].fill(E::Acc::ZERO);
-                    }
-                    let (weights, dlogits) = (&mut weights[seen.clone()], &mut dlogits[seen]);
-                    let (lse, delta) = (block.lse[row], block.delta[row]);
-                    if let Some(softcap) = shape.softcap {
-                        capped(weights, dlogits, E::Acc::from_f64(softcap), lse, delta);
-                        continue;
-                    }
-                    for (weight, dlogit) in weights.iter_mut().zip(dlogits) {
-                        *weight = (*weight - lse).exp();
-                        *dlogit = *weight * (*dlogit - delta);
                     }
                 }
             },
@@ -258,16 +267,14 @@ where
     /// Writes the gradients of a block of keys and values, whose sums are complete.
     fn store_keys(&self, place: &Place, keys: Range<usize>, (dk, dv): (&[E::Acc], &[E::Acc])) {
         let (width, stride) = (self.shape.head_dim, self.shape.kv_width());
+        let [_, factor] = factors::<E::Acc>(self.isa, self.shape);
         for (idx, key) in keys.enumerate() {
             let at = (place.sequence.start + key) * stride + place.head * width;
             // SAFETY: only the last task of a sequence and head that sees the key writes here.
             let (to_k, to_v) = unsafe { (self.dk.part(at, width), self.dv.part(at, width)) };
-            let from = idx * width..(idx + 1) * width;
-            for (to, from) in [(to_k, &dk[from.clone()]), (to_v, &dv[from])] {
-                to.iter_mut()
-                    .zip(from)
-                    .for_each(|(to, &x)| *to = E::store(x));
-            }
+            let range = idx * width..(idx + 1) * width;
+            store(&dk[range.clone()], factor, to_k);
+            store(&dv[range], E::Acc::ONE, to_v);
         }
     }
 
@@ -282,12 +289,22 @@ where
             let out = unsafe { self.dq.part(at, group * width) };
             for (head, out) in out.chunks_exact_mut(width).enumerate() {
                 let row = head * count + idx;
-                for (out, &x) in out.iter_mut().zip(&block.dq[row * width..]) {
-                    *out = E::store(x * scale);
-                }
+                store(&block.dq[row * width..(row + 1) * width], scale, out);
             }
         }
     }
+}
+
+/// `sums` times `factor`, rounded.
+fn store<E: Element>(sums: &[E::Acc], factor: E::Acc, out: &mut [E]) {
+    vectorized(
+        #[inline(always)]
+        move || {
+            for (out, &sum) in out.iter_mut().zip(sums) {
+                *out = E::store(sum * factor);
+            }
+        },
+    );
 }
 
 /// One row where logits are capped: the cap's slope is `1 - tanh^2`.
