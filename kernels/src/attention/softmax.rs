@@ -36,7 +36,11 @@ impl<S: Real> Running<S> {
             logits.fill(S::ZERO);
             return S::ONE;
         }
-        let shrink = (before - most).exp();
+        let shrink = if most == before {
+            S::ONE
+        } else {
+            (before - most).exp()
+        };
         logits.iter_mut().for_each(|x| *x = (*x - most).exp());
         self.sum = self.sum * shrink + sum(logits);
         self.most = most;
@@ -97,15 +101,14 @@ pub(super) fn dot<E: Element>(a: &[E::Acc], b: &[E]) -> E::Acc {
     across(lanes, std::ops::Add::add)
 }
 
-/// One value of all lanes: each of the first half by one of the second, until one is left.
+/// One value of all lanes: each of the first half with one of the second, until one is left.
+///
+/// Halves are arrays of fixed sizes: a loop over them is compiled to a branch per lane.
 #[inline(always)]
-fn across<S: Real>(mut lanes: [S; LANES], join: impl Fn(S, S) -> S) -> S {
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] = join(lanes[lane], lanes[lane + half]);
-        }
-    }
-    lanes[0]
+fn across<S: Real>(lanes: [S; LANES], join: impl Fn(S, S) -> S) -> S {
+    let eight: [S; 8] = std::array::from_fn(|i| join(lanes[i], lanes[i + 8]));
+    let four: [S; 4] = std::array::from_fn(|i| join(eight[i], eight[i + 4]));
+    join(join(four[0], four[2]), join(four[1], four[3]))
 }
 
 /// Logits -> `c tanh(l / c)`.
