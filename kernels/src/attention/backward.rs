@@ -9,8 +9,8 @@ mod task;
 
 use espalier_interface::Services;
 
-use self::order::Order;
-use self::task::Task;
+use self::order::TaskOrder;
+use self::task::Backward;
 use super::{AttentionShape, Inputs};
 use crate::element::Element;
 use crate::matmul::{Isa, Scalar, each_task_sharing, slot_bytes};
@@ -92,8 +92,8 @@ pub fn backward<E: Element>(
         tokens * shape.heads,
         "lse is not [tokens, heads]"
     );
-    let (order, workspace) = Order::new(shape, inputs.cu_seqlens, workspace);
-    let task = Task {
+    let (order, workspace) = TaskOrder::new(shape, inputs.cu_seqlens, workspace);
+    let task = Backward {
         isa: isa.checked().serving(E::DTYPE),
         shape,
         inputs,

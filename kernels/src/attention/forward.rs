@@ -168,8 +168,8 @@ where
         self.store(&state, out, lse);
     }
 
-    /// Logits of a block of keys, `[rows, KEYS]`, -> their exponentials, with `state` made ready for
-    /// the sums of them.
+    /// Logits of a block of keys, `[rows, KEYS]`, -> their exponentials, with `state` made ready
+    /// for the sums of them.
     fn weigh(
         &self,
         block: &Range<usize>,

@@ -20,7 +20,7 @@ pub fn workspace_bytes(shape: &AttentionShape, max_tokens: usize) -> usize {
 }
 
 /// The order of tasks.
-pub struct Order<'a> {
+pub struct TaskOrder<'a> {
     cu_seqlens: &'a [i32],
     /// Queries of a block.
     queries: usize,
@@ -50,7 +50,7 @@ pub struct Turn<'a> {
     own: &'a AtomicU32,
 }
 
-impl<'a> Order<'a> {
+impl<'a> TaskOrder<'a> {
     /// The order of the tasks of these sequences, written into the front of `workspace`; and the
     /// rest of it.
     ///
@@ -80,7 +80,7 @@ impl<'a> Order<'a> {
         done.fill(0);
         // SAFETY: an atomic number has the layout of a plain one; it is borrowed here alone.
         let done = unsafe { std::slice::from_raw_parts(done.as_ptr().cast(), done.len()) };
-        let order = Order {
+        let order = TaskOrder {
             cu_seqlens,
             queries,
             kv_heads: shape.kv_heads,

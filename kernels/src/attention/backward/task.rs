@@ -20,7 +20,7 @@ pub fn share<S: Scalar>(shape: &AttentionShape) -> usize {
 }
 
 /// The state that all tasks share.
-pub struct Task<'a, E: Element> {
+pub struct Backward<'a, E: Element> {
     pub isa: Isa,
     pub shape: &'a AttentionShape,
     pub inputs: Inputs<'a, E>,
@@ -72,7 +72,7 @@ impl<S: Scalar> Queries<'_, S> {
     }
 }
 
-impl<E: Element> Task<'_, E>
+impl<E: Element> Backward<'_, E>
 where
     E::Acc: Scalar,
 {

@@ -184,7 +184,8 @@ fn attention() -> Vec<OpCase> {
             let (mask, cu_seqlens) = (shape.mask(), shape.cu_seqlens());
             let [q, k, v] = shape.operands(dtype);
             let (out, lse) = oracle::attention(&mask, [&q, &k, &v], &cu_seqlens);
-            let (out_bounds, lse_bounds) = bounds::forward((dtype, &mask), [&q, &k, &v], &cu_seqlens);
+            let (out_bounds, lse_bounds) =
+                bounds::forward((dtype, &mask), [&q, &k, &v], &cu_seqlens);
             let [wide, narrow] = shape.widths().map(rows);
             let case = shape.case("attention", dtype).input(&wide, dtype, &q);
             let case = case.input(&narrow, dtype, &k).input(&narrow, dtype, &v);

@@ -11,7 +11,7 @@ fn tasks_cover_all_queries_the_longest_sequence_first() {
     let cu_seqlens = [0, 3, 3, 303, 304, 454];
     for shape in shapes() {
         let mut workspace = vec![0xFF; workspace_bytes(&shape, 454)];
-        let (order, _) = Order::new(&shape, &cu_seqlens, &mut workspace);
+        let (order, _) = TaskOrder::new(&shape, &cu_seqlens, &mut workspace);
         let mut seen = vec![0; 454 * shape.kv_heads];
         let mut lens = Vec::new();
         for idx in 0..order.tasks() {
@@ -40,7 +40,7 @@ fn each_block_is_left_before_the_next_task_enters_it() {
         ..shapes()[0]
     };
     let mut workspace = vec![0xFF; workspace_bytes(&shape, 1000)];
-    let (order, _) = Order::new(&shape, &[0, 1000], &mut workspace);
+    let (order, _) = TaskOrder::new(&shape, &[0, 1000], &mut workspace);
     let next = AtomicU32::new(0);
     let entered: [AtomicU32; BLOCKS] = Default::default();
     Threads(3).parallel_for(3, &|_| {
@@ -66,7 +66,7 @@ fn each_block_is_left_before_the_next_task_enters_it() {
 fn a_task_that_panics_holds_up_no_other() {
     let shape = shapes()[0];
     let mut workspace = vec![0xFF; workspace_bytes(&shape, 1000)];
-    let (order, _) = Order::new(&shape, &[0, 1000], &mut workspace);
+    let (order, _) = TaskOrder::new(&shape, &[0, 1000], &mut workspace);
     // Without the hook of panics, whose backtrace takes more memory than these tests have.
     let fails = std::panic::AssertUnwindSafe(|| {
         let _turn = order.turn(0);
