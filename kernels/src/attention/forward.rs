@@ -57,7 +57,7 @@ pub fn forward<E: Element>(
     let (out, lse) = (Parts::new(out), Parts::new(lse));
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = isa.checked().serving(E::DTYPE);
+    let isa = isa.checked().without_tiles().serving(E::DTYPE);
     let run = |task: usize, memory: &mut [E::Acc]| {
         // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
         // are first.

@@ -24,6 +24,14 @@ fn instructions_for_bf16_give_the_bits_of_their_model() {
 }
 
 #[test]
+fn a_processor_with_tiles_multiplies_pairs_in_vectors() {
+    for shape in shapes() {
+        let [tiles, pairs] = [Isa::AmxModel, Isa::Bf16Model].map(|isa| by::<bf16>(isa, shape));
+        assert!(tiles == pairs, "{shape:?}");
+    }
+}
+
+#[test]
 fn instructions_for_bf16_change_no_bit_of_f32() {
     for shape in shapes() {
         let expected = by::<f32>(Isa::Portable, shape);
