@@ -87,7 +87,7 @@ where
     let bytes = [
         attention::forward_workspace_bytes::<E>(&shape, threads),
         attention::backward_workspace_bytes::<E>(&shape, tokens, threads),
-        workspace(isa, threads, PRODUCT),
+        workspace(threads, PRODUCT),
     ];
     let mut space = vec![0; bytes.into_iter().fold(0, usize::max)];
     let [t, n, m] = PRODUCT;
