@@ -6,41 +6,14 @@ use std::fs;
 use espalier_kernels::matmul::Isa;
 use espalier_samples::leave_out;
 
-/// An instruction set, and the processor features that it requires.
+/// The instruction sets, each with the processor features that it requires beside those of the sets
+/// after it.
 const NEEDS: [(Isa, &[&str]); 4] = [
-    (
-        Isa::AmxBf16,
-        &[
-            "amx_bf16",
-            "amx_tile",
-            "avx512_bf16",
-            "avx512f",
-            "avx512bw",
-            "avx512dq",
-            "avx512vl",
-            "avx2",
-            "fma",
-            "f16c",
-        ],
-    ),
-    (
-        Isa::Avx512Bf16,
-        &[
-            "avx512_bf16",
-            "avx512f",
-            "avx512bw",
-            "avx512dq",
-            "avx512vl",
-            "avx2",
-            "fma",
-            "f16c",
-        ],
-    ),
+    (Isa::AmxBf16, &["amx_bf16", "amx_tile"]),
+    (Isa::Avx512Bf16, &["avx512_bf16"]),
     (
         Isa::Avx512,
-        &[
-            "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c",
-        ],
+        &["avx512f", "avx512bw", "avx512dq", "avx512vl"],
     ),
     (Isa::Avx2, &["avx2", "fma", "f16c"]),
 ];
@@ -54,9 +27,9 @@ fn kernels_are_tested_with_every_instruction_set_of_this_processor() {
     let flags: Vec<&str> = flags.expect("flags").split_whitespace().collect();
     let tested = Isa::available();
     assert!(tested.contains(&Isa::Portable));
-    for (isa, features) in NEEDS {
+    for (index, (isa, _)) in NEEDS.into_iter().enumerate() {
+        let features = NEEDS[index..].iter().flat_map(|(_, features)| *features);
         let lacking: Vec<&str> = features
-            .iter()
             .copied()
             .filter(|feature| !flags.contains(feature))
             .collect();

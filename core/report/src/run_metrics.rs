@@ -87,6 +87,7 @@ impl RunMetrics {
             self.evals.retain(|eval| eval.step < step);
             self.swaps.retain(|swap| swap.step < step);
         }
+        let counted = |key: &str| number(line, key).unwrap_or(0.0);
         let number = |key: &str| number(line, key).unwrap_or(f64::NAN);
         let count = |key: &str| line.get(key).and_then(Json::as_u64).unwrap_or_default();
         let numbers = |key: &str| {
@@ -108,14 +109,8 @@ impl RunMetrics {
             speed_of_light: line.get("speed_of_light").and_then(Json::as_f64),
             // Earlier versions did not count the devices' work.
             launches: count("launches"),
-            launch_flops: line
-                .get("launch_flops")
-                .and_then(Json::as_f64)
-                .unwrap_or(0.0),
-            launch_bytes: line
-                .get("launch_bytes")
-                .and_then(Json::as_f64)
-                .unwrap_or(0.0),
+            launch_flops: counted("launch_flops"),
+            launch_bytes: counted("launch_bytes"),
             host_waits: count("host_waits"),
         });
     }

@@ -38,6 +38,16 @@ fn plan(training: &Training, words: &str) -> Output {
     host(training, &words)
 }
 
+/// Trains, and returns the lines of the run's metrics.
+fn trained(training: &Training, out: &str, words: &str) -> Vec<Json> {
+    let output = training.run(out, words);
+    assert!(output.status.success(), "{words}: {}", error(&output));
+    let metrics = fs::read_to_string(training.path(out).join("metrics.jsonl"));
+    let metrics = metrics.expect("numbers of every step");
+    let line = |line| serde_json::from_str(line).expect("JSON");
+    metrics.lines().map(line).collect()
+}
+
 fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -55,14 +65,7 @@ fn every_launch_and_copy_of_a_schedule_is_valid() {
         "--plugins lora,ddp --ranks 2",
     ];
     for (index, words) in schedules.into_iter().enumerate() {
-        let out = format!("out{index}");
-        let output = training.run(&out, words);
-        assert!(output.status.success(), "{words}: {}", error(&output));
-        let metrics = fs::read_to_string(training.path(&out).join("metrics.jsonl"));
-        let metrics = metrics.expect("numbers of every step");
-        let lines = metrics
-            .lines()
-            .map(|line| serde_json::from_str::<Json>(line).expect("JSON"));
+        let lines = trained(&training, &format!("out{index}"), words).into_iter();
         let losses: Vec<f64> = lines.filter_map(|line| line["loss"].as_f64()).collect();
         assert!(
             !losses.is_empty() && losses.iter().all(|loss| *loss == 0.0),
@@ -85,14 +88,7 @@ fn launches_of_a_step_are_those_of_the_plan() {
         let plan = plan(&training, &format!("{rows} {words} --json"));
         assert!(plan.status.success(), "{words}: {}", error(&plan));
         let plan: Json = serde_json::from_slice(&plan.stdout).expect("JSON");
-        let out = format!("out{index}");
-        let output = training.run(&out, &words);
-        assert!(output.status.success(), "{words}: {}", error(&output));
-        let metrics = fs::read_to_string(training.path(&out).join("metrics.jsonl"));
-        let metrics = metrics.expect("numbers of every step");
-        let lines = metrics
-            .lines()
-            .map(|line| serde_json::from_str::<Json>(line).expect("JSON"));
+        let lines = trained(&training, &format!("out{index}"), &words).into_iter();
         let first = { lines }.find(|line| line.get("loss").is_some());
         let first = first.expect("a step");
         let micro_batches = plan["work"]["micro_batches"].as_f64().expect("a number");

@@ -7,7 +7,6 @@ use espalier_interface::{BufferRange, Stream};
 use espalier_plan::storage_layout::StateKind;
 
 use super::storage;
-use super::transfer::CHUNK_BYTES;
 use super::{Executor, Storage};
 use crate::error::Result;
 
@@ -137,20 +136,12 @@ impl Executor {
             let copied = self.device.copy(old, new, Stream(0));
             return self.since_wait.during("copy", copied);
         }
-        let mut bytes = vec![0; CHUNK_BYTES.min(old.bytes as usize)];
         let mut done = 0;
-        while done < old.bytes {
-            let count = (bytes.len() as u64).min(old.bytes - done);
-            let part = |whole: BufferRange| BufferRange {
-                offset: whole.offset + done,
-                bytes: count,
-                ..whole
-            };
-            let chunk = &mut bytes[..count as usize];
-            from.download_result(part(old), chunk)?;
-            self.upload(chunk, part(new))?;
-            done += count;
-        }
-        Ok(())
+        from.download_parts(old, &mut |bytes| {
+            let end = done + bytes.len() as u64;
+            self.upload(bytes, storage::part(new, &(done..end), 1))?;
+            done = end;
+            Ok(())
+        })
     }
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use espalier_interface::abi::call_site;
 use espalier_interface::{BufferRange, Event, Stream};
 
-use super::Executor;
-use crate::error::Result;
+use super::transfer::CHUNK_BYTES;
+use super::{Executor, storage};
+use crate::error::{Error, Result};
 use crate::ranks::DoneCalls;
 
 /// The shortest pause between two queries, and the longest.
@@ -94,6 +95,27 @@ impl Executor {
     pub(super) fn download(&self, from: BufferRange, to: &mut [u8]) -> Result<()> {
         self.lanes().catch_up()?;
         self.download_result(from, to)
+    }
+
+    /// As [`Executor::download`], of a range in parts of at most 1 MiB.
+    ///
+    /// # Errors
+    /// As there. The error of `take`.
+    pub(super) fn download_parts<E: From<Error>>(
+        &self,
+        from: BufferRange,
+        take: &mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut bytes = vec![0; CHUNK_BYTES.min(from.bytes as usize)];
+        let mut done = 0;
+        while done < from.bytes {
+            let end = (done + CHUNK_BYTES as u64).min(from.bytes);
+            let chunk = &mut bytes[..(end - done) as usize];
+            self.download(storage::part(from, &(done..end), 1), chunk)?;
+            take(chunk)?;
+            done = end;
+        }
+        Ok(())
     }
 
     /// As [`Executor::download`], for what the compute stream alone uses: it need not wait for the

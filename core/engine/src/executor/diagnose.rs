@@ -8,8 +8,6 @@ use espalier_numeric::numbers;
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
-use super::storage;
-use super::transfer::CHUNK_BYTES;
 use super::window::{Numbers, Window};
 use super::{Executor, Pass, StepPosition};
 use crate::Error;
@@ -69,15 +67,8 @@ impl Executor {
                     continue;
                 }
                 let first = self.own_elements(param, part).start;
-                let (mut done, mut found) = (first, None);
-                self.download_state(param, part, &mut |bytes| {
-                    let values = numbers(bytes, dtype);
-                    let at = values.iter().position(|value| !value.is_finite());
-                    found = found.or(at.map(|at| done + at as u64));
-                    done += values.len() as u64;
-                    Ok::<_, Error>(())
-                })?;
-                if let Some(index) = found {
+                let found = self.not_finite_by_host(self.state_range(param, part), dtype)?;
+                if let Some(index) = found.map(|at| first + at) {
                     let what = self.state_name(part).map_or_else(
                         || "param".to_owned(),
                         |name| format!("{} of", name.replace('_', " ")),
@@ -163,19 +154,15 @@ impl Executor {
     /// Index of the first element of a range that is not finite, found by the host: kernels may not
     /// work on what is offloaded.
     fn not_finite_by_host(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
-        let mut done = 0;
-        let mut bytes = vec![0; CHUNK_BYTES.min(range.bytes as usize)];
-        while done < range.bytes {
-            let end = (done + CHUNK_BYTES as u64).min(range.bytes);
-            let chunk = &mut bytes[..(end - done) as usize];
-            self.download(storage::part(range, &(done..end), 1), chunk)?;
-            let mut values = numbers(chunk, dtype).into_iter();
-            if let Some(at) = values.position(|value| !value.is_finite()) {
-                return Ok(Some(done / dtype.bytes() + at as u64));
-            }
-            done = end;
-        }
-        Ok(None)
+        let (mut done, mut found) = (0, None);
+        self.download_parts(range, &mut |bytes| {
+            let values = numbers(bytes, dtype);
+            let at = values.iter().position(|value| !value.is_finite());
+            found = found.or(at.map(|at| done + at as u64));
+            done += values.len() as u64;
+            Ok::<_, Error>(())
+        })?;
+        Ok(found)
     }
 
     /// Index of the first element of a range on the device that is not finite.

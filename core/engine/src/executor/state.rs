@@ -8,7 +8,6 @@ use espalier_plan::storage_layout::StateKind;
 
 use super::Executor;
 use super::storage;
-use super::transfer::CHUNK_BYTES;
 use crate::Error;
 use crate::error::BackendCall;
 
@@ -77,21 +76,7 @@ impl Executor {
         part: StatePart,
         take: &mut dyn FnMut(&[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let whole = self.state_range(param, part);
-        let mut bytes = vec![0; CHUNK_BYTES.min(whole.bytes as usize)];
-        let mut done = 0;
-        while done < whole.bytes {
-            let count = bytes.len().min((whole.bytes - done) as usize);
-            let range = BufferRange {
-                offset: whole.offset + done,
-                bytes: count as u64,
-                ..whole
-            };
-            self.download(range, &mut bytes[..count])?;
-            take(&bytes[..count])?;
-            done += count as u64;
-        }
-        Ok(())
+        self.download_parts(self.state_range(param, part), take)
     }
 
     /// The bytes of some of this rank's elements of a part of a trainable param, little-endian.

@@ -19,15 +19,14 @@ pub struct DeviceWork {
 impl DeviceWork {
     /// The work since `before`.
     pub fn since(&self, before: DeviceWork) -> DeviceWork {
-        let (now, before_waits) = (self.launched, before.host_waits);
-        let before = before.launched;
+        let (now, earlier) = (self.launched, before.launched);
         DeviceWork {
             launched: LaunchCost {
-                launches: now.launches - before.launches,
-                flops: now.flops - before.flops,
-                bytes: now.bytes - before.bytes,
+                launches: now.launches - earlier.launches,
+                flops: now.flops - earlier.flops,
+                bytes: now.bytes - earlier.bytes,
             },
-            host_waits: self.host_waits - before_waits,
+            host_waits: self.host_waits - before.host_waits,
         }
     }
 
