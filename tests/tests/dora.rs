@@ -108,6 +108,21 @@ fn magnitudes_of_a_tied_head_begin_as_the_norms_of_the_token_table() {
 }
 
 #[test]
+fn magnitudes_begin_from_packed_random_weights_on_any_number_of_ranks() {
+    let (dora, more) = (
+        dora(),
+        [&OPTIONS[..], &[("model.init", "\"random\"")]].concat(),
+    );
+    let [alone, three] =
+        [1, 3].map(|ranks| values(&dora.team(&model(), ranks, &["nf4", "dora"], &more)));
+    let norms = alone(MAGNITUDE);
+    let mean = norms.iter().sum::<f64>() / norms.len() as f64;
+    // Rows of 64 numbers with a standard deviation of 0.02.
+    assert!((mean / 0.16 - 1.0).abs() < 0.1, "{mean}");
+    assert_eq!(norms, three(MAGNITUDE));
+}
+
+#[test]
 fn a_step_with_dropout_equals_pefts_with_the_same_masks() {
     let dora = dora();
     let golden = dora.expected("f32");

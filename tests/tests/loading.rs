@@ -141,6 +141,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
     let loader = RankLoader {
         params: &plan.params,
         device,
+        services: session.services,
         stage: &stage,
         member: rank,
         origin: &|param| origin(param, &store),
@@ -180,7 +181,7 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let device = &session.run.device;
     let store: TensorStore = session.directory.tensors().expect("a model");
     let seed = config(model).config().run.seed;
-    let mut loader = Loader::new(device.as_ref(), seed);
+    let mut loader = Loader::new(device.as_ref(), session.services, seed);
     let mut runs = BTreeMap::new();
     for unit in 0..session.run.plan.program.units.len() {
         let places = FlatParams::of(params, unit, 64);

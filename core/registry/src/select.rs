@@ -49,6 +49,8 @@ pub struct Components {
     pub sharding: Chosen<dyn Sharding>,
     /// Compute backend.
     pub backend: Chosen<dyn Backend>,
+    /// The threads that they were made with.
+    pub services: &'static dyn Services,
 }
 
 /// Makes the components that the config names, and the defaults of the roles it leaves out.
@@ -83,6 +85,7 @@ pub fn select(
         quantizers: selection.quantizers(packed)?,
         sharding: selection.sharding()?,
         backend: selection.backend()?,
+        services,
     })
 }
 

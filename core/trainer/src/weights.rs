@@ -196,6 +196,7 @@ impl Loading<'_> {
             let loader = RankLoader {
                 params: executor.params(),
                 device: &executor.device().0,
+                services: self.components.services,
                 stage: &stage,
                 member: executor.peers(),
                 origin: &|param| self.origin(param, tensors.as_ref()),
@@ -287,7 +288,8 @@ impl Loading<'_> {
     ) -> Result<LoadReport, Error> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
-        let loader = Loader::new(run.device.as_ref(), self.config.run.seed)
+        let services = self.components.services;
+        let loader = Loader::new(run.device.as_ref(), services, self.config.run.seed)
             .drawing_by(DrawnBy::on_device(&plan.ops));
         let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
         let mut loader = loader

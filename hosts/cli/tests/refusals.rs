@@ -22,7 +22,7 @@ const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32
                      --set run.epochs=2 --set data.eval_split=1";
 
 /// Refusals of `train`; OUT is `out`.
-const TRAINING: [Case; 21] = [
+const TRAINING: [Case; 20] = [
     (
         "--model model --ranks 2 --plugins lora,fsdp --set run.eval_answers=3",
         2,
@@ -32,11 +32,6 @@ const TRAINING: [Case; 21] = [
         "--model model --plugins lora,fsdp --set sharding.fsdp.offload=params --set run.eval_answers=3",
         2,
         "run.eval_answers needs one rank | found 1 rank that moves weights",
-    ),
-    (
-        "--model model --plugins nf4,lora --set model.init=random",
-        2,
-        "is to begin with random numbers and to be packed by `nf4`",
     ),
     (
         "--model missing --plugins lora",

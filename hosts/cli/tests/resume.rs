@@ -15,6 +15,7 @@ fn every_kind_of_run_resumes_to_the_same_bits() {
         "--plugins lora --set model.compute=f64",
         "--set optim.weight_decay=0.1",
         "--set model.params=bf16 --set model.init=random",
+        "--plugins nf4,lora --set model.init=random",
     ] {
         let training = Training::new(&format!("{kind} --set run.keep_last=2"));
         let uninterrupted = training.succeed("whole", "");

@@ -1,7 +1,12 @@
 //! An initial distribution -> elements drawn on the host, with the bits of the op `init` on `cpu`.
 
+use std::sync::{Mutex, PoisonError};
+
 use espalier_interface::random::{self, Purpose};
-use espalier_interface::{DType, Init};
+use espalier_interface::{DType, Init, Services};
+
+/// Elements that a thread draws at once, a multiple of 4.
+const PART: usize = 1 << 16;
 
 /// Elements of a param before its first step, drawn by the numbers of seed and param.
 pub(super) struct Drawn {
@@ -29,6 +34,22 @@ impl Drawn {
                 store(number, dtype, out);
             }
         }
+    }
+
+    /// Draws a whole param into `out` as f32, on the threads of `services`.
+    pub(super) fn fill(&self, out: &mut [f32], services: &dyn Services) {
+        // A lock for each part, which one call takes once.
+        let parts: Vec<_> = out.chunks_mut(PART).map(Mutex::new).collect();
+        services.parallel_for(parts.len(), &|index| {
+            let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
+            let first = (index * PART / 4) as u64;
+            for (block, out) in (first..).zip(part.chunks_mut(4)) {
+                let drawn = self.block(block);
+                out.iter_mut()
+                    .zip(drawn)
+                    .for_each(|(out, x)| *out = x as f32);
+            }
+        });
     }
 
     /// Elements `4 block` to `4 block + 3`.
@@ -59,5 +80,40 @@ fn store(number: f64, dtype: DType, out: &mut Vec<u8>) {
         DType::F32 => out.extend(single.to_le_bytes()),
         DType::BF16 => out.extend(half::bf16::from_f32(single).to_le_bytes()),
         _ => out.extend(half::f16::from_f32(single).to_le_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls the parts from the last to the first.
+    struct Backwards;
+
+    impl Services for Backwards {
+        fn threads(&self) -> usize {
+            1
+        }
+
+        fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
+            (0..count).rev().for_each(body);
+        }
+    }
+
+    #[test]
+    fn parts_drawn_in_any_order_have_the_numbers_of_one_after_the_other() {
+        for init in [
+            Init::Normal { std: 0.02 },
+            Init::Uniform { bound: 0.5 },
+            Init::Ones,
+        ] {
+            let (drawn, elements) = (Drawn::new(init, 42, 7), 2 * PART + 3);
+            let mut bytes = Vec::new();
+            drawn.write(0, elements, DType::F32, &mut bytes);
+            let mut filled = vec![f32::NAN; elements];
+            drawn.fill(&mut filled, &Backwards);
+            let filled: Vec<u8> = filled.iter().flat_map(|x| x.to_le_bytes()).collect();
+            assert!(filled == bytes, "{init:?}");
+        }
     }
 }

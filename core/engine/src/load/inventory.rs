@@ -14,21 +14,24 @@ use crate::Error;
 ///
 /// # Errors
 /// `Error::Weights` or `Error::File` for a tensor that is missing, or of another shape or dtype.
-/// `Error::Usage` for a weight to be packed that has random values.
+/// `Error::Usage` for a weight that the files hold packed and that is to have random values.
 pub fn check_origin(
     param: &Param,
     origin: Origin<'_>,
     packing: Option<SegmentSource<'_>>,
 ) -> Result<(), Error> {
     match (origin, &param.layout) {
-        (Origin::Random, WeightLayout::Dense(_)) => Ok(()),
-        (Origin::Random, WeightLayout::Packed(format)) => Err(Error::Usage(UsageError {
-            message: format!(
-                "`{}` is to begin with random numbers and to be packed by `{}`",
-                param.name, format.quantizer
-            ),
-            next_step: "leave the quantizer out, or model.init = \"random\"".to_owned(),
-        })),
+        (Origin::Random, _) => match packing {
+            Some(SegmentSource::Saved(saved)) => Err(Error::Usage(UsageError {
+                message: format!(
+                    "`{}` is to begin with random numbers, and the model's files hold it packed \
+                     in `{}`",
+                    param.name, saved.module
+                ),
+                next_step: "leave model.init = \"random\" out".to_owned(),
+            })),
+            _ => Ok(()),
+        },
         (Origin::Files(store), layout) => match (layout, packing) {
             (WeightLayout::Packed(format), Some(SegmentSource::Saved(saved))) => {
                 SavedWeight::new(saved, format).check_headers(store)

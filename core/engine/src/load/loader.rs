@@ -11,11 +11,11 @@ use espalier_interface::abi::call_site;
 use espalier_interface::format::Format;
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
-    BufferRange, DType, Device, DeviceInfo, Init, KernelRequest, Launch, Operand, PluginError,
-    Quantizer, Stream, WeightLayout, op,
+    BufferRange, DType, Device, DeviceInfo, Init, KernelRequest, Launch, Operand, Quantizer,
+    Services, Stream, WeightLayout, op,
 };
 use espalier_numeric::first_not_finite;
-use espalier_registry::{Chosen, PluginFailure, answer};
+use espalier_registry::{Chosen, answer};
 use espalier_system::files::TensorStore;
 
 use super::decode_check::DecodeChecks;
@@ -32,7 +32,7 @@ use crate::executor::write;
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
 
-/// Who draws random params. The values are the same.
+/// Who draws dense random params. The values are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawnBy {
     /// The device's op `init`.
@@ -65,6 +65,8 @@ impl DrawnBy {
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
     device: &'a dyn Device,
+    /// The threads that draw the weights to be encoded.
+    services: &'a dyn Services,
     drawn_by: DrawnBy,
     seed: u64,
     /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
@@ -79,10 +81,12 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    /// A loader; random params are drawn under `seed`.
-    pub fn new(device: &'a dyn Device, seed: u64) -> Self {
+    /// A loader; random params are drawn under `seed`, those to be encoded on the threads of
+    /// `services`.
+    pub fn new(device: &'a dyn Device, services: &'a dyn Services, seed: u64) -> Self {
         Loader {
             device,
+            services,
             drawn_by: DrawnBy::Device,
             seed,
             scratch: Scratch::default(),
@@ -95,7 +99,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Has random params drawn by `drawn_by`, not by the device.
+    /// Has dense random params drawn by `drawn_by`, not by the device.
     pub fn drawing_by(self, drawn_by: DrawnBy) -> Self {
         Loader { drawn_by, ..self }
     }
@@ -124,6 +128,9 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// `Error::Weights` or `Error::File` for a tensor that is missing, of another shape or not
     /// finite. `Error::Plugin` for a call to the quantizer or the backend that failed.
+    ///
+    /// # Panics
+    /// On an origin that [`super::check_origin`] refuses.
     pub fn load(
         &mut self,
         (index, param): (usize, &Param),
@@ -150,20 +157,11 @@ impl<'a> Loader<'a> {
                         self.saved(ranges, store, SavedWeight::new(saved, format))?;
                         self.decode_checks.packed(param, format);
                     }
-                    (SegmentSource::Encode(quantizer), Origin::Files(store)) => {
-                        self.packed(ranges, (param, format), store, quantizer)?;
+                    (SegmentSource::Encode(quantizer), origin) => {
+                        self.packed(ranges, (index, param), format, (origin, quantizer))?;
                     }
-                    (_, Origin::Random) => {
-                        let what = format!(
-                            "param `{}` is random and packed: train from scratch without a quantizer",
-                            param.name
-                        );
-                        let error = PluginError::unsupported(what);
-                        return Err(Error::from(PluginFailure::new(
-                            &format.quantizer,
-                            "encode",
-                            error,
-                        )));
+                    (SegmentSource::Saved(_), Origin::Random) => {
+                        unreachable!("`check_origin` refuses it")
                     }
                 }
             }
@@ -287,18 +285,25 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Reads a whole weight and encodes it into its ranges.
+    /// Reads or draws a whole weight and encodes it into its ranges.
     fn packed(
         &mut self,
         ranges: &[BufferRange],
-        (param, format): (&Param, &Format),
-        store: &TensorStore,
-        quantizer: &Chosen<dyn Quantizer>,
+        (index, param): (usize, &Param),
+        format: &Format,
+        (origin, quantizer): (Origin<'_>, &Chosen<dyn Quantizer>),
     ) -> Result<(), Error> {
-        let elements = param.elements() as usize;
-        let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
-        let weight = self.scratch.floats(elements)?;
-        read_weight(store, &name, weight)?;
+        let weight = self.scratch.floats(param.elements() as usize)?;
+        match origin {
+            Origin::Files(store) => {
+                let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+                read_weight(store, &name, weight)?;
+            }
+            Origin::Random => {
+                let drawn = Drawn::new(param.init, self.seed, index as u32);
+                drawn.fill(weight, self.services);
+            }
+        }
         let workspace = answer::encode_workspace(quantizer, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
         in_place(self.device, ranges, |segments| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use espalier_compile::params::Param;
 use espalier_interface::schedule::Part;
-use espalier_interface::{Buffer, BufferRange, Device, Stream};
+use espalier_interface::{Buffer, BufferRange, Device, Services, Stream};
 use espalier_plan::stage_layout::{StageRegion, StagedRun};
 use espalier_system::stop::StopFlag;
 
@@ -38,6 +38,8 @@ pub struct RankLoader<'a> {
     pub params: &'a [Param],
     /// This rank's device.
     pub device: &'a Arc<dyn Device>,
+    /// The threads that draw the weights to be encoded.
+    pub services: &'a dyn Services,
     /// The memory that it loads in, with the other ranks of its machine.
     pub stage: &'a Arc<Stage>,
     /// The rank.
@@ -48,7 +50,7 @@ pub struct RankLoader<'a> {
     pub packing: &'a dyn Fn(usize) -> Option<SegmentSource<'a>>,
     /// The seed of random params.
     pub seed: u64,
-    /// Who draws random params.
+    /// Who draws dense random params.
     pub drawn_by: DrawnBy,
     /// Told of the progress of the process's first rank.
     pub observer: &'a dyn Observer,
@@ -76,8 +78,8 @@ impl RankLoader<'_> {
         let lent = Lent::new(self.device, Arc::clone(self.stage));
         let lent = agree(self.member, "lending the machine's memory", lent)?;
         let device = self.device.as_ref();
-        let loader = Loader::new(device, self.seed).drawing_by(self.drawn_by);
-        let loader = loader.shown_to(self.inspector);
+        let loader = Loader::new(device, self.services, self.seed);
+        let loader = loader.drawing_by(self.drawn_by).shown_to(self.inspector);
         let mut loader = loader.initialised_by(self.initialise);
         let mut loaders = HashMap::new();
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
