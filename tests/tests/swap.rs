@@ -41,6 +41,25 @@ fn a_quantizer_swapped_for_itself_changes_no_bit_for_any_place_of_the_new_weight
 }
 
 #[test]
+fn a_base_of_random_numbers_is_drawn_again_for_another_quantizer() {
+    let job = Job::new(&["plugins=\"nf4,lora\"", "model.init=\"random\""]);
+    let plain = job.run("plain", &[]);
+    let same = job.run("same", &[ask("quantizer=nf4", 3, &[])]);
+    same.same_training(&plain, "nf4 for itself");
+    let other = job.run("other", &[ask("quantizer=int8", 3, &[])]);
+    assert_eq!(other.answers[0].record.outcome, Outcome::Taken);
+    let (losses, others) = (other.losses(), plain.losses());
+    assert_eq!(losses[..2], others[..2]);
+    assert!(losses[2..] != others[2..], "{losses:?}");
+    for step in [2, 4] {
+        let out = format!("from-{step}");
+        job.unfinished("other", &out);
+        let resumed = job.resume(&out, step).expect("a run");
+        resumed.same_training(&other, &out);
+    }
+}
+
+#[test]
 fn a_swap_keeps_the_momentum_of_sgd() {
     let sgd = ["optim.name=\"sgd\"", "optim.momentum=0.9"];
     let job = Job::new(&["plugins=\"nf4,lora\"", sgd[0], sgd[1]]);

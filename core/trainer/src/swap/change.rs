@@ -1,6 +1,6 @@
 //! A run's config and a request -> the config of a run started with these settings.
 
-use espalier_config::{Init, ResolvedConfig};
+use espalier_config::ResolvedConfig;
 use espalier_interface::Role;
 use espalier_registry::select::{Components, saved_options};
 use espalier_system::failure::UsageError;
@@ -20,7 +20,7 @@ pub(super) fn of(
 ) -> Result<ResolvedConfig, Error> {
     request.check()?;
     let role = request.role()?;
-    refuse(current, components, role, request)?;
+    refuse(components, role, request)?;
     let config = current.config();
     let identities = components.identities();
     let plays = |name: &String| {
@@ -54,12 +54,7 @@ pub(super) fn of(
 }
 
 /// Refuses changes that are incompatible with the run's model or kind of training.
-fn refuse(
-    current: &ResolvedConfig,
-    components: &Components,
-    role: Role,
-    request: &SwapRequest,
-) -> Result<(), Error> {
+fn refuse(components: &Components, role: Role, request: &SwapRequest) -> Result<(), Error> {
     let refused = |message: String, next_step: &str| {
         let next_step = next_step.to_owned();
         Err(Error::Usage(UsageError { message, next_step }))
@@ -100,15 +95,6 @@ fn refuse(
                 "the run trains the model itself: `{quantizer}` would pack weights that are trained"
             ),
             "start another run with an adapter",
-        );
-    }
-    if current.config().model.init == Init::Random {
-        return refused(
-            format!(
-                "the model began with random numbers: there are no weights that `{quantizer}` \
-                 could pack"
-            ),
-            "start another run from a model's weights",
         );
     }
     Ok(())
