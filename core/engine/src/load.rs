@@ -2,9 +2,11 @@
 
 mod decode_check;
 mod drawn;
+mod drawn_by;
 mod host_region;
 mod initial_values;
 mod inventory;
+mod kept_weights;
 mod loader;
 mod member;
 mod rank_loader;
@@ -28,10 +30,12 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 pub use decode_check::DecodeCheck;
+pub use drawn_by::DrawnBy;
 pub use host_region::HostRegion;
 pub use initial_values::Initialise;
 pub use inventory::check_origin;
-pub use loader::{DrawnBy, Loader};
+pub use kept_weights::KeptWeights;
+pub use loader::Loader;
 pub use member::Member;
 pub use member::{agree, together};
 pub use rank_loader::{LoadedRun, RankLoader};

@@ -27,8 +27,8 @@ mod tensor_store;
 mod weights_error;
 
 pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
-pub use atomic_file::write_error;
 pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
+pub use atomic_file::{free_bytes, write_error};
 pub use directory_content::{Damage, check_file, check_size, files_below, hash_member};
 pub use error::FileError;
 pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};

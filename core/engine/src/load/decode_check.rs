@@ -169,6 +169,11 @@ impl DecodeChecks {
         Ok(())
     }
 
+    /// Adds the checks of an earlier loader of the same weights.
+    pub fn join(&mut self, earlier: Vec<DecodeCheck>) {
+        self.0 = merged(std::mem::take(&mut self.0), earlier);
+    }
+
     fn is_new(&self, format: &Format) -> bool {
         let hash = format_hash(format);
         let is_told = |check: &DecodeCheck| check.format == hash && check.error.is_some();

@@ -5,14 +5,13 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::Param;
 use espalier_interface::abi::call_site;
 use espalier_interface::format::Format;
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
-    BufferRange, DType, Device, DeviceInfo, Init, KernelRequest, Launch, Operand, Quantizer,
-    Services, Stream, WeightLayout, op,
+    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, Quantizer, Services, Stream,
+    WeightLayout, op,
 };
 use espalier_numeric::first_not_finite;
 use espalier_registry::{Chosen, answer};
@@ -21,8 +20,8 @@ use espalier_system::files::TensorStore;
 use super::decode_check::DecodeChecks;
 use super::drawn::Drawn;
 use super::{
-    EncodedWeight, Initialise, Inspector, LoadReport, Origin, SavedWeight, Scratch, SegmentSource,
-    not_finite, read_weight, stored_name,
+    DrawnBy, EncodedWeight, Initialise, Inspector, KeptWeights, LoadReport, Origin, SavedWeight,
+    Scratch, SegmentSource, not_finite, read_weight, stored_name,
 };
 use crate::Error;
 use crate::encoded::{check_decoded, pack};
@@ -31,36 +30,6 @@ use crate::executor::write;
 
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
-
-/// Who draws dense random params. The values are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DrawnBy {
-    /// The device's op `init`.
-    Device,
-    /// The host, where the device lacks that op, or its kernels cannot write the memory.
-    Host,
-}
-
-impl DrawnBy {
-    /// Who draws into a device's own memory.
-    pub fn on_device(ops: &BackendOps) -> Self {
-        if ops.has("init", 1) {
-            DrawnBy::Device
-        } else {
-            DrawnBy::Host
-        }
-    }
-
-    /// Who draws into memory that the device was lent. It is for copies alone, unless the device's
-    /// memory is the host's.
-    pub fn on_lent_memory(ops: &BackendOps, device: &DeviceInfo) -> Self {
-        if device.shares_host_memory {
-            DrawnBy::on_device(ops)
-        } else {
-            DrawnBy::Host
-        }
-    }
-}
 
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
@@ -75,6 +44,7 @@ pub struct Loader<'a> {
     report: LoadReport,
     decode_checks: DecodeChecks,
     inspector: Option<&'a dyn Inspector>,
+    kept: Option<&'a KeptWeights>,
     initialise: Option<Initialise<'a>>,
     /// Initial values that wait for their params to be loaded, by the params' index.
     initial: HashMap<usize, Vec<f32>>,
@@ -94,6 +64,7 @@ impl<'a> Loader<'a> {
             report: LoadReport::default(),
             decode_checks: DecodeChecks::default(),
             inspector: None,
+            kept: None,
             initialise: None,
             initial: HashMap::new(),
         }
@@ -113,6 +84,12 @@ impl<'a> Loader<'a> {
     /// Passes each weight that is encoded to `inspector`, where there is one.
     pub fn shown_to(self, inspector: Option<&'a dyn Inspector>) -> Self {
         Loader { inspector, ..self }
+    }
+
+    /// Takes weights from `kept` in place of encoding them, and puts there those that it encodes. A
+    /// weight that an inspector is to see is encoded.
+    pub fn keeping(self, kept: Option<&'a KeptWeights>) -> Self {
+        Loader { kept, ..self }
     }
 
     /// What has been done so far.
@@ -285,7 +262,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Reads or draws a whole weight and encodes it into its ranges.
+    /// Reads or draws a whole weight and encodes it into its ranges, unless it is kept.
     fn packed(
         &mut self,
         ranges: &[BufferRange],
@@ -293,6 +270,14 @@ impl<'a> Loader<'a> {
         format: &Format,
         (origin, quantizer): (Origin<'_>, &Chosen<dyn Quantizer>),
     ) -> Result<(), Error> {
+        let weight_of = (param.name.as_str(), format);
+        if let Some(kept) = self.kept.filter(|_| self.inspector.is_none()) {
+            let put = |segment, at, part: &[u8]| self.put(ranges, segment, (at, part));
+            if let Some(checks) = kept.read(weight_of, put)? {
+                self.decode_checks.join(checks);
+                return Ok(());
+            }
+        }
         let weight = self.scratch.floats(param.elements() as usize)?;
         match origin {
             Origin::Files(store) => {
@@ -322,7 +307,11 @@ impl<'a> Loader<'a> {
             if let Some(inspector) = self.inspector {
                 inspector.inspect(&encoded)?;
             }
-            check_decoded(quantizer, &param.name, format, weight, &segments)
+            check_decoded(quantizer, &param.name, format, weight, &segments)?;
+            if let Some(kept) = self.kept {
+                kept.put(weight_of, &segments, self.decode_checks.made());
+            }
+            Ok(())
         })?;
         self.report.encoded += 1;
         Ok(())
@@ -336,13 +325,23 @@ impl<'a> Loader<'a> {
         weight: SavedWeight<'_>,
     ) -> Result<(), Error> {
         weight.read(store, |segment, at, part| {
-            let range = BufferRange {
-                offset: ranges[segment].offset + at,
-                bytes: part.len() as u64,
-                ..ranges[segment]
-            };
-            self.device.upload(part, range, Stream(0)).during("upload")
+            self.put(ranges, segment, (at, part))
         })
+    }
+
+    /// Uploads a part of a segment to its offset.
+    fn put(
+        &self,
+        ranges: &[BufferRange],
+        segment: usize,
+        (at, part): (u64, &[u8]),
+    ) -> Result<(), Error> {
+        let range = BufferRange {
+            offset: ranges[segment].offset + at,
+            bytes: part.len() as u64,
+            ..ranges[segment]
+        };
+        self.device.upload(part, range, Stream(0)).during("upload")
     }
 }
 

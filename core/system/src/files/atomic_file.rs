@@ -252,8 +252,8 @@ pub fn write_error(target: &Path, needed_bytes: u64, source: io::Error) -> FileE
     }
 }
 
-/// Free bytes on the file system of `target`; `None` where they are unknown.
-fn free_bytes(target: &Path) -> Option<u64> {
+/// Free bytes on the file system of the directory of `target`; `None` where they are unknown.
+pub fn free_bytes(target: &Path) -> Option<u64> {
     let status = rustix::fs::statvfs(parent(target)).ok()?;
     (status.f_blocks > 0).then(|| status.f_bavail.saturating_mul(status.f_frsize))
 }
