@@ -10,6 +10,7 @@ pub mod dense_baseline;
 mod divergence;
 pub mod error;
 mod failure;
+mod kept_bases;
 mod measuring;
 mod plans;
 pub mod record;
@@ -45,6 +46,7 @@ pub use failure::{ArmFailure, ArmsFailed, ComparisonStopped};
 pub use watch::{RunLabel, Watch};
 
 use dense_baseline::DenseBaseline;
+use kept_bases::KeptBases;
 use plans::{Planned, Planning};
 use record::{Arm, Comparison};
 use runs::Runs;
@@ -101,6 +103,7 @@ pub fn run(
                 &resolved.config().data.cache_directory(),
             ))
         }),
+        kept: KeptBases::new(out),
         done: Cell::new(0),
         started: RefCell::default(),
         record: RefCell::new(record),
@@ -142,10 +145,12 @@ pub fn preview(
 ) -> Result<Preview, Error> {
     let ready = Ready::of(resolved, Continue::Refuse, observer, stop)?;
     let compare = &resolved.config().compare;
+    let keeps = ready.seeds.len() > 1 && !ready.eval_only;
     let arms = ready.planned.iter().map(|planned| PlannedArm {
         name: planned.arm.name.clone(),
         changes: changes(planned),
         peak: Bytes(planned.peak),
+        kept: Bytes(if keeps { planned.kept_bytes } else { 0 }),
         refused: planned.refused.as_ref().map(|error| chain(error)),
     });
     Ok(Preview {
@@ -178,6 +183,8 @@ pub struct PlannedArm {
     pub changes: Vec<String>,
     /// Its peak memory.
     pub peak: Bytes,
+    /// Disk space of its encoded weights between its runs.
+    pub kept: Bytes,
     /// Why it cannot run.
     pub refused: Option<String>,
 }
@@ -220,7 +227,13 @@ impl fmt::Display for Preview {
                 changes => changes.join(", "),
             };
             match &arm.refused {
-                None => writeln!(f, "{}: peak {}: {changes}", arm.name, arm.peak)?,
+                None => {
+                    let disk = match arm.kept {
+                        Bytes(0) => String::new(),
+                        kept => format!(", {kept} on disk between runs"),
+                    };
+                    writeln!(f, "{}: peak {}{disk}: {changes}", arm.name, arm.peak)?;
+                }
                 Some(why) => writeln!(f, "{}: cannot run: {why}: {changes}", arm.name)?,
             }
         }

@@ -3,8 +3,9 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 
-use espalier_engine::load::{Inspector, LoadReport};
+use espalier_engine::load::{Inspector, KeptWeights, LoadReport};
 use espalier_interface::Services;
 use espalier_plan::plan::RunPlan;
 use espalier_system::files::write_error;
@@ -28,6 +29,8 @@ pub struct Measuring<'a> {
     pub is_dense_baseline: bool,
     /// The measurement of weight errors during encoding, created on first use.
     pub errors: OnceCell<WeightErrors>,
+    /// The arm's encoded weights, where they are kept between its runs.
+    pub kept: Option<Rc<KeptWeights>>,
 }
 
 impl Measuring<'_> {
@@ -51,6 +54,10 @@ impl BaseMeasure for Measuring<'_> {
             peak - plan.memory.program,
             plan.available(memory::available_bytes()),
         )?)
+    }
+
+    fn kept(&self) -> Option<&KeptWeights> {
+        self.kept.as_deref()
     }
 
     /// An existing record is kept.

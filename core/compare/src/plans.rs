@@ -1,12 +1,12 @@
 //! Arms -> the plan of each, before any write and before any weight is read: which arms fit in
 //! memory, alone and together.
 
-use espalier_config::{ResolvedConfig, Turns};
+use espalier_config::{Init, ResolvedConfig, Turns};
 use espalier_data::DataError;
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::bytes::Bytes;
-use espalier_interface::{ErrorCode, Role, Services};
-use espalier_plan::plan::Purpose;
+use espalier_interface::{ErrorCode, Role, Services, WeightLayout};
+use espalier_plan::plan::{Purpose, RunPlan};
 use espalier_plan::{patterns, resident};
 use espalier_registry::{PluginFailure, PluginIdentity, Registry};
 use espalier_system::failure::{UsageError, chain};
@@ -33,6 +33,8 @@ pub(crate) struct Planned {
     pub peak: u64,
     /// Peak bytes without the program's.
     pub needed: u64,
+    /// Bytes of the weights that its runs encode from the same numbers: those of the model's files.
+    pub kept_bytes: u64,
     /// Why it cannot run.
     pub refused: Option<TrainerError>,
 }
@@ -138,6 +140,7 @@ pub(crate) fn plan_all(
                     plugins: identities.into_iter().cloned().collect(),
                     peak,
                     needed,
+                    kept_bytes: kept_bytes(resolved, plan),
                     refused: readable
                         .and_then(|()| {
                             Ok(plan
@@ -153,6 +156,7 @@ pub(crate) fn plan_all(
                 plugins: Vec::new(),
                 peak: 0,
                 needed: 0,
+                kept_bytes: 0,
                 refused: Some(error),
                 bare,
                 arm,
@@ -160,6 +164,21 @@ pub(crate) fn plan_all(
         }
     }
     Ok(planned)
+}
+
+/// Bytes of the weights that every run of `plan` encodes from the same numbers. Random ones follow
+/// from the seed.
+fn kept_bytes(resolved: &ResolvedConfig, plan: &RunPlan) -> u64 {
+    if resolved.config().model.init == Init::Random {
+        return 0;
+    }
+    let params = plan.params.iter().enumerate();
+    let encoded = params.filter(|(index, _)| !plan.saved.contains_key(index));
+    let formats = encoded.filter_map(|(_, param)| match &param.layout {
+        WeightLayout::Packed(format) => Some(format.bytes()),
+        WeightLayout::Dense(_) => None,
+    });
+    formats.sum()
 }
 
 /// Whether an error is a user error, not one of a plugin, a file or the machine.

@@ -20,6 +20,7 @@ use serde_json::{Map, Value as Json};
 
 use super::base;
 use super::dense_baseline::DenseBaseline;
+use super::kept_bases::KeptBases;
 use super::measuring::Measuring;
 use super::plans::Planned;
 use super::record::{Comparison, Failure, run_directory};
@@ -43,6 +44,8 @@ pub(crate) struct Runs<'a> {
     pub from: Option<ResumeFrom>,
     /// The dense baseline, where the first arm is dense.
     pub dense_baseline: Option<RefCell<DenseBaseline>>,
+    /// The encoded weights of the arms between their runs.
+    pub kept: KeptBases,
     /// Completed runs.
     pub done: Cell<usize>,
     /// Arms with at least one opened run.
@@ -237,8 +240,24 @@ impl Runs<'_> {
             observer: &entrant.observer,
             stop: self.stop,
         };
-        let opened = Run::open(opening, Some(&self.measuring(entrant.arm)))?;
-        self.started.borrow_mut().push(entrant.arm);
+        let arm = entrant.arm;
+        let is_last = self.record.borrow().seeds.last() == Some(&entrant.seed);
+        let kept = self.kept.of(arm, self.planned[arm].kept_bytes, is_last);
+        let measuring = Measuring {
+            kept: kept.clone(),
+            ..self.measuring(arm)
+        };
+        let opened = Run::open(opening, Some(&measuring));
+        if let Some(failure) = kept.and_then(|kept| kept.take_failure()) {
+            let note = format!(
+                "arm `{}`: each run encodes the base again: {}",
+                self.name(arm),
+                chain(&failure)
+            );
+            self.watch.whole().observe(&Event::Note(&note));
+        }
+        let opened = opened?;
+        self.started.borrow_mut().push(arm);
         Ok(opened)
     }
 
@@ -273,6 +292,7 @@ impl Runs<'_> {
             dense_baseline: self.dense_baseline.as_ref(),
             is_dense_baseline: arm == 0,
             errors: OnceCell::new(),
+            kept: None,
         }
     }
 
@@ -326,6 +346,7 @@ impl Runs<'_> {
             observer,
             stop: self.stop,
             inspector: measuring.inspector(&run.plan, services),
+            kept: None,
         };
         let (executor, report) = loading.all(run)?;
         let base = LoadedBase {

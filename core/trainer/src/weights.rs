@@ -11,7 +11,8 @@ use espalier_config::{Config, Init};
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, DrawnBy, Initialise, Inspector, LoadReport, Loader, Origin, RankLoader, Staging, agree,
+    self, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin, RankLoader,
+    Staging, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -93,10 +94,12 @@ pub struct Loading<'a> {
     pub stop: &'a StopFlag,
     /// Receives each encoded weight.
     pub inspector: Option<&'a dyn Inspector>,
+    /// Encoded weights of runs of the same base, on one rank.
+    pub kept: Option<&'a KeptWeights>,
 }
 
 impl<'a> Loading<'a> {
-    /// Loading without an inspector.
+    /// Loading without an inspector, of weights that no other run has encoded.
     pub fn of(
         config: &'a Config,
         model: &'a ModelDirectory,
@@ -111,6 +114,7 @@ impl<'a> Loading<'a> {
             observer,
             stop,
             inspector: None,
+            kept: None,
         }
     }
 }
@@ -294,6 +298,7 @@ impl Loading<'_> {
         let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
         let mut loader = loader
             .shown_to(self.inspector)
+            .keeping(self.kept)
             .initialised_by(self.initialise(&initialised, &plan.params, &plan.quantizers));
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();

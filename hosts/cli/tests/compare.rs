@@ -210,6 +210,7 @@ fn a_dry_run_shows_the_arms_and_writes_nothing() {
     for words in [
         "dense: peak ",
         "nf4: peak ",
+        " on disk between runs: ",
         "block_size = 128",
         "6 runs, interleaved",
     ] {

@@ -234,14 +234,13 @@ impl Live<'_> {
             kind,
         };
         let storage = self.storage_beside(&run, &beside, (&needs, attempt))?;
-        let loading = Loading {
-            config: resolved.config(),
-            model: &self.around.model,
-            components: &self.components,
-            observer: attempt.observer,
-            stop: self.around.stop,
-            inspector: None,
-        };
+        let loading = Loading::of(
+            resolved.config(),
+            &self.around.model,
+            &self.components,
+            attempt.observer,
+            self.around.stop,
+        );
         let report = loading.fill(&run, &storage, |index, param| {
             !param.trainable && !stays[index]
         })?;

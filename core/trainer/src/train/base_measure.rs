@@ -2,7 +2,7 @@
 
 use espalier_data::BatchSchedule;
 use espalier_engine::executor::Executor;
-use espalier_engine::load::{Inspector, LoadReport};
+use espalier_engine::load::{Inspector, KeptWeights, LoadReport};
 use espalier_engine::observer::Observer;
 use espalier_plan::plan::RunPlan;
 use espalier_system::stop::StopFlag;
@@ -20,6 +20,9 @@ pub trait BaseMeasure {
 
     /// The inspector of weights during encoding; `None` where they are measured already.
     fn inspector(&self, plan: &RunPlan, services: &'static HostServices) -> Option<&dyn Inspector>;
+
+    /// The weights that an earlier run of the same base encoded, where they are kept.
+    fn kept(&self) -> Option<&KeptWeights>;
 
     /// Measures the loaded base; `report` is the report of its loading.
     ///

@@ -179,6 +179,7 @@ impl<'a> Begin<'a, '_> {
             observer: self.observer,
             stop: self.stop,
             inspector,
+            kept: self.measure.and_then(BaseMeasure::kept),
         };
         let runs = std::iter::once(run).chain(others).collect();
         let roll = (&*circumstances, self.beginning.progress().step);
