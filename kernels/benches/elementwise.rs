@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use espalier_interface::Serial;
 use espalier_kernels::adamw::Adamw;
+use espalier_kernels::added::Added;
 use espalier_kernels::cross_entropy::Losses;
 use espalier_kernels::dropout::Mask;
 use espalier_kernels::element::{Element, Real};
@@ -54,7 +55,7 @@ fn ops<E: Element>() {
         rms_norm::rms_norm(S, &a, &w, 1e-5, &mut y)
     });
     run("rms_norm_backward", &mut || {
-        rms_norm::rms_norm_backward(S, &a, &w, &b, 1e-5, &mut y)
+        rms_norm::rms_norm_backward(S, &a, &w, &b, 1e-5, Added::Nothing, &mut y)
     });
     run("rms_norm_weight_backward", &mut || {
         rms_norm::rms_norm_backward_weight(S, &a, &b, 1e-5, &mut inverse, &mut dw);

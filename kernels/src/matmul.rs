@@ -53,7 +53,7 @@ pub use isa::Isa;
 pub use micro::Update;
 pub use nibbles::{BlockScales, Nibbles};
 use product::Product;
-pub use rounding::{Added, Sum};
+pub use rounding::Sum;
 pub use scalar::Scalar;
 pub(crate) use slots::{bytes as slot_bytes, each as each_task, each_sharing as each_task_sharing};
 pub use source::{Dense, Operand, Rows, Summed};
@@ -156,7 +156,8 @@ pub(crate) fn matmul_of<E: Element>(
     assert!(stride >= cols, "the output's rows overlap");
     let sums = combine.sums(isa, depth, bias.is_some());
     if let Sums::Beside(sum) = sums {
-        assert!(sum.fits(values.len()), "what is added has another shape");
+        let fits = sum.added.fits(values.len());
+        assert!(fits, "what is added has another shape");
     }
     assert!(
         values.len() >= (rows - 1) * stride + cols,

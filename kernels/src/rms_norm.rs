@@ -5,6 +5,7 @@
 
 use espalier_interface::Services;
 
+use crate::added::Added;
 use crate::columns::add_sums;
 use crate::element::{Element, Real, convert_real};
 use crate::split::{chunks_mut, rows_per_chunk};
@@ -55,16 +56,18 @@ pub fn rms_norm<E: Element, W: Element>(
     });
 }
 
-/// Writes the input's gradient, `dx = r (g - x r^2 mean(g x))` with `g = dy w`.
+/// Writes the input's gradient, `dx = r (g - x r^2 mean(g x))` with `g = dy w`, rounded, or as
+/// `added` says the rounded sum of it and other values.
 ///
 /// # Shapes
-/// `x`, `dy`, `dx`: `[T, D]`; `weight`: `[D]`.
+/// `x`, `dy`, `dx` and what is added: `[T, D]`; `weight`: `[D]`.
 pub fn rms_norm_backward<E: Element, W: Element>(
     services: &dyn Services,
     x: &[E],
     weight: &[W],
     dy: &[E],
     eps: f64,
+    added: Added<'_, E>,
     dx: &mut [E],
 ) {
     let width = weight.len();
@@ -76,25 +79,54 @@ pub fn rms_norm_backward<E: Element, W: Element>(
         x.len().is_multiple_of(width),
         "rms_norm_backward: rows are not whole"
     );
+    assert!(
+        added.fits(dx.len()),
+        "rms_norm_backward: what is added has another shape"
+    );
     chunks_mut(services, dx, rows_per_chunk(width) * width, |start, dx| {
         vectorized(
             #[inline(always)]
             move || {
-                let x = &x[start..start + dx.len()];
-                let dy = &dy[start..start + dx.len()];
-                let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
-                for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(width)) {
+                for (row, dx) in dx.chunks_exact_mut(width).enumerate() {
+                    let first = start + row * width;
+                    let (x, dy) = (&x[first..first + width], &dy[first..first + width]);
                     let r = inverse_rms(x, eps);
                     let dot = weighted_dot(x, dy, weight);
                     let pull = dot / E::Acc::from_f64(width as f64) * r * r;
-                    for (((dx, &x), &dy), &w) in dx.iter_mut().zip(x).zip(dy).zip(weight) {
-                        let w: E::Acc = convert_real(w.load());
-                        *dx = E::store(r * (dy.load() * w - x.load() * pull));
-                    }
+                    let gradient = x.iter().zip(dy).zip(weight).map(
+                        #[inline(always)]
+                        |((x, dy), w)| {
+                            let w: E::Acc = convert_real(w.load());
+                            E::store(r * (dy.load() * w - x.load() * pull))
+                        },
+                    );
+                    store_row(gradient, added.part(first, width), dx);
                 }
             },
         );
     });
+}
+
+/// Writes rounded values, or their sums with what is added.
+#[inline(always)]
+fn store_row<E: Element>(values: impl Iterator<Item = E>, added: Added<'_, E>, out: &mut [E]) {
+    match added {
+        Added::Nothing => {
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = value;
+            }
+        }
+        Added::Output => {
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = E::store(out.load() + value.load());
+            }
+        }
+        Added::Values(added) => {
+            for ((out, value), added) in out.iter_mut().zip(values).zip(added) {
+                *out = E::store(added.load() + value.load());
+            }
+        }
+    }
 }
 
 /// `sum_d x_d dy_d w_d`, in lanes.
@@ -194,12 +226,31 @@ mod tests {
         let w = check::numbers(d, 2);
         let dy = check::numbers(t * d, 3);
         let mut dx = vec![0.0; t * d];
-        rms_norm_backward(&Serial, &x, &w, &dy, EPS, &mut dx);
+        rms_norm_backward(&Serial, &x, &w, &dy, EPS, Added::Nothing, &mut dx);
         check::gradient(|x| check::dot(&forward(x, &w), &dy), &x, &dx);
         let (mut dw, mut inverse) = (vec![0.5; d], vec![0.0; t]);
         rms_norm_backward_weight(&Serial, &x, &dy, EPS, &mut inverse, &mut dw);
         dw.iter_mut().for_each(|g| *g -= 0.5);
         check::gradient(|w| check::dot(&forward(&x, w), &dy), &w, &dw);
+    }
+
+    #[test]
+    fn gradients_are_added_as_by_a_sum_of_their_own() {
+        let (t, d) = (5, 75);
+        let [x, dy, earlier] = [1, 2, 3].map(|seed| {
+            let numbers = check::numbers(t * d, seed).into_iter();
+            numbers.map(half::bf16::from_f64).collect::<Vec<_>>()
+        });
+        let w = check::floats(&check::numbers(d, 4));
+        let gradient = |added: Added<'_, half::bf16>, mut dx: Vec<half::bf16>| {
+            rms_norm_backward(&Serial, &x, &w, &dy, EPS, added, &mut dx);
+            dx
+        };
+        let plain = gradient(Added::Nothing, dy.clone());
+        let mut sum = dy.clone();
+        crate::arithmetic::add(&Serial, &earlier, &plain, 1.0, &mut sum);
+        assert_eq!(gradient(Added::Values(&earlier), dy.clone()), sum);
+        assert_eq!(gradient(Added::Output, earlier.clone()), sum);
     }
 
     #[test]
@@ -212,7 +263,7 @@ mod tests {
             let (mut y, mut dx) = (vec![0f32; t * d], vec![0f32; t * d]);
             let (mut dw, mut inverse) = (vec![0f32; d], vec![0f32; t]);
             rms_norm(services, &xf, &wf, EPS, &mut y);
-            rms_norm_backward(services, &xf, &wf, &dyf, EPS, &mut dx);
+            rms_norm_backward(services, &xf, &wf, &dyf, EPS, Added::Nothing, &mut dx);
             rms_norm_backward_weight(services, &xf, &dyf, EPS, &mut inverse, &mut dw);
             (y, dx, dw)
         };

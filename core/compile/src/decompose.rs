@@ -148,6 +148,11 @@ const FUSED: &[Decomposition] = &[
         decompose: linear::weight_backward,
         parts: &["linear_weight_backward", "scale"],
     },
+    Decomposition {
+        op: "rms_norm_backward",
+        decompose: rms_norm::backward_added,
+        parts: &["add", "rms_norm_backward"],
+    },
 ];
 
 fn decomposition(op: &str, version: u32) -> Option<&'static Decomposition> {

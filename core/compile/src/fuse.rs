@@ -1,5 +1,5 @@
-//! Products, and sums and multiples of their results alone -> fused calls, where a backend lists
-//! them.
+//! Products and gradients of norms, and sums and multiples of their results alone -> fused calls,
+//! where a backend lists them.
 //!
 //! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
 //! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
@@ -24,12 +24,16 @@ const OF_DY: [&str; 2] = ["linear_input_backward", "linear_weight_backward"];
 pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     fold_scales(unit, backward, ops);
     let uses = uses(unit, backward);
-    if ops.lists("linear", FUSED) {
-        unit.nodes = fold_sums(std::mem::take(&mut unit.nodes), "linear", &uses);
+    let forward = [SumFold::into("linear", 1)];
+    let gradients = [
+        SumFold::into("linear_input_backward", 1),
+        SumFold::into("rms_norm_backward", 2),
+    ];
+    for fold in forward.iter().filter(|fold| fold.is_listed(ops)) {
+        unit.nodes = fold.sums(std::mem::take(&mut unit.nodes), &uses);
     }
-    let product = "linear_input_backward";
-    if ops.lists(product, FUSED) {
-        backward.nodes = fold_sums(std::mem::take(&mut backward.nodes), product, &uses);
+    for fold in gradients.iter().filter(|fold| fold.is_listed(ops)) {
+        backward.nodes = fold.sums(std::mem::take(&mut backward.nodes), &uses);
     }
 }
 
@@ -56,8 +60,9 @@ trait Call {
     fn made(&self) -> Option<ValueId>;
     /// Whether `alpha` times its result may be added by the fused op.
     fn takes(&self, alpha: f64) -> bool;
-    /// It as the fused op, which adds `alpha` times its result to `added`, in the place of `sum`.
-    fn added_to(self, added: ValueId, alpha: f64, sum: Self) -> Self;
+    /// It as `version` of its op, which adds `alpha` times its result to `added`, in the place of
+    /// `sum`.
+    fn added_to(self, added: ValueId, alpha: f64, sum: Self, version: u32) -> Self;
 }
 
 impl Call for Placed {
@@ -81,8 +86,8 @@ impl Call for Placed {
         self.node.version == 1
     }
 
-    fn added_to(mut self, added: ValueId, alpha: f64, sum: Self) -> Self {
-        self.node.version = FUSED;
+    fn added_to(mut self, added: ValueId, alpha: f64, sum: Self, version: u32) -> Self {
+        self.node.version = version;
         self.node.inputs.push(added);
         self.node.outputs = sum.node.outputs;
         if alpha != 1.0 {
@@ -116,8 +121,8 @@ impl Call for GradNode {
         alpha == 1.0
     }
 
-    fn added_to(mut self, added: ValueId, _: f64, sum: Self) -> Self {
-        self.version = FUSED;
+    fn added_to(mut self, added: ValueId, _: f64, sum: Self, version: u32) -> Self {
+        self.version = version;
         self.inputs.push(added);
         self.outputs = sum.outputs;
         self
@@ -129,46 +134,71 @@ fn alpha(call: &impl Call) -> f64 {
     call.attributes().optional_number("alpha").unwrap_or(1.0)
 }
 
-/// Replaces each `add` of the result of a `product` that nothing else reads by the fused product.
-fn fold_sums<C: Call>(calls: Vec<C>, product: &str, uses: &[usize]) -> Vec<C> {
-    let mut done: Vec<Option<C>> = Vec::with_capacity(calls.len());
-    let mut makers: HashMap<ValueId, usize> = HashMap::new();
-    for call in calls {
-        let found = folded(&call, product, &done, &makers, uses);
-        let call = match found {
-            Some((at, added)) => {
-                let product = done[at].take().expect("it was found there");
-                product.added_to(added, alpha(&call), call)
-            }
-            None => call,
-        };
-        makers.extend(call.made().map(|value| (value, done.len())));
-        done.push(Some(call));
-    }
-    done.into_iter().flatten().collect()
+/// An op whose results are added to other values by another version of it.
+struct SumFold {
+    op: &'static str,
+    /// Its inputs before there is one that it is added to.
+    inputs: usize,
+    /// The version that adds.
+    version: u32,
 }
 
-/// The place of the product that `sum` may be folded into, and what that is added to.
-fn folded<C: Call>(
-    sum: &C,
-    product: &str,
-    done: &[Option<C>],
-    makers: &HashMap<ValueId, usize>,
-    uses: &[usize],
-) -> Option<(usize, ValueId)> {
-    let (("add", 1), &[a, b]) = (sum.op(), sum.inputs()) else {
-        return None;
-    };
-    let alpha = alpha(sum);
-    let of = |result: ValueId, added: ValueId| {
-        let at = *makers.get(&result)?;
-        let call = done[at].as_ref()?;
-        let alone = uses[result] == 1 && result != added;
-        let is_product = call.op().0 == product && call.inputs().len() == 1;
-        (alone && is_product && call.takes(alpha)).then_some((at, added))
-    };
-    // A sum is the same the other way round.
-    of(b, a).or_else(|| of(a, b).filter(|_| alpha == 1.0))
+impl SumFold {
+    /// Sums of `op`, which has so many inputs, into its first fused version.
+    fn into(op: &'static str, inputs: usize) -> Self {
+        let version = FUSED;
+        SumFold {
+            op,
+            inputs,
+            version,
+        }
+    }
+
+    fn is_listed(&self, ops: &BackendOps) -> bool {
+        ops.lists(self.op, self.version)
+    }
+
+    /// Replaces each `add` of a result of the op that nothing else reads by the version that adds.
+    fn sums<C: Call>(&self, calls: Vec<C>, uses: &[usize]) -> Vec<C> {
+        let mut done: Vec<Option<C>> = Vec::with_capacity(calls.len());
+        let mut makers: HashMap<ValueId, usize> = HashMap::new();
+        for call in calls {
+            let found = self.summand(&call, &done, &makers, uses);
+            let call = match found {
+                Some((at, added)) => {
+                    let summand = done[at].take().expect("it was found there");
+                    summand.added_to(added, alpha(&call), call, self.version)
+                }
+                None => call,
+            };
+            makers.extend(call.made().map(|value| (value, done.len())));
+            done.push(Some(call));
+        }
+        done.into_iter().flatten().collect()
+    }
+
+    /// The place of the call that `sum` may be folded into, and what that is added to.
+    fn summand<C: Call>(
+        &self,
+        sum: &C,
+        done: &[Option<C>],
+        makers: &HashMap<ValueId, usize>,
+        uses: &[usize],
+    ) -> Option<(usize, ValueId)> {
+        let (("add", 1), &[a, b]) = (sum.op(), sum.inputs()) else {
+            return None;
+        };
+        let alpha = alpha(sum);
+        let of = |result: ValueId, added: ValueId| {
+            let at = *makers.get(&result)?;
+            let call = done[at].as_ref()?;
+            let alone = uses[result] == 1 && result != added;
+            let is_of_op = call.op().0 == self.op && call.inputs().len() == self.inputs;
+            (alone && is_of_op && call.takes(alpha)).then_some((at, added))
+        };
+        // A sum is the same the other way round.
+        of(b, a).or_else(|| of(a, b).filter(|_| alpha == 1.0))
+    }
 }
 
 /// Moves each `scale` of a gradient by a power of two into the ops of `linear`'s gradients, where

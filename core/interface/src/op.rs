@@ -101,6 +101,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &linear::BIAS_BACKWARD,
     &rms_norm::RMS_NORM,
     &rms_norm::RMS_NORM_BACKWARD,
+    &rms_norm::RMS_NORM_BACKWARD_2,
     &rms_norm::RMS_NORM_WEIGHT_BACKWARD,
     &rope::ROPE,
     &rope::ROPE_BACKWARD,

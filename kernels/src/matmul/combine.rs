@@ -1,8 +1,9 @@
 //! A product's sums -> its output: where they are added up, and what comes of them.
 
 use super::depth::Depth;
-use super::rounding::{Added, Sum};
+use super::rounding::Sum;
 use super::{Isa, Scalar, Update};
+use crate::added::Added;
 use crate::element::Element;
 
 /// How an output comes of a product.

@@ -4,6 +4,7 @@
 use half::bf16;
 
 use super::source::{same, same_mut};
+use crate::added::Added;
 use crate::element::{Element, Real};
 
 /// `added + alpha p`, where `p` is a product that was rounded to the output's dtype before. The sum
@@ -16,17 +17,6 @@ pub struct Sum<'a, E> {
     pub added: Added<'a, E>,
 }
 
-/// What a product is added to.
-#[derive(Clone, Copy, Debug)]
-pub enum Added<'a, E> {
-    /// Nothing.
-    Nothing,
-    /// What the output holds.
-    Output,
-    /// Values with the output's stride.
-    Values(&'a [E]),
-}
-
 impl<E: Copy> Sum<'_, E> {
     /// The product itself.
     pub const PRODUCT: Self = Sum {
@@ -34,22 +24,13 @@ impl<E: Copy> Sum<'_, E> {
         added: Added::Nothing,
     };
 
-    /// Whether what is added belongs to an output of `len` elements.
-    pub(super) fn fits(&self, len: usize) -> bool {
-        match self.added {
-            Added::Values(values) => values.len() == len,
-            Added::Nothing | Added::Output => true,
-        }
-    }
-
     /// The same for `len` elements of the output from `first` on.
     #[inline(always)]
     pub(super) fn part(&self, first: usize, len: usize) -> Self {
-        let added = match self.added {
-            Added::Values(values) => Added::Values(&values[first..first + len]),
-            other => other,
-        };
-        Sum { added, ..*self }
+        Sum {
+            added: self.added.part(first, len),
+            ..*self
+        }
     }
 }
 

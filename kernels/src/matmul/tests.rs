@@ -7,6 +7,7 @@ use half::{bf16, f16};
 
 use super::threads::Threads;
 use super::*;
+use crate::added::Added;
 use crate::element::convert_real;
 
 /// Pseudo-random numbers in (-1, 1).

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use espalier_interface::{DType, PluginError, Result, Services};
+use espalier_kernels::added::Added;
 use espalier_kernels::element::Element;
 
 use crate::memory::Span;
@@ -151,6 +152,15 @@ impl<'a> Call<'a> {
     pub fn input<N: Number>(&self, index: usize) -> &[N] {
         assert!(index < self.params, "input {index} does not exist");
         self.read(index, N::ID)
+    }
+
+    /// Input `index`, which a kernel adds its result to; output 0 may lie in its memory.
+    pub fn added<N: Number>(&self, index: usize) -> Added<'_, N> {
+        if self.in_place() {
+            Added::Output
+        } else {
+            Added::Values(self.input(index))
+        }
     }
 
     /// Input `index`, of i32.

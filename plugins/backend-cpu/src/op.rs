@@ -107,6 +107,7 @@ const OPS: &[(u32, &[Op])] = &[
     (1, param_value::OPS),
     (1, reduce::OPS),
     (1, rms_norm::OPS),
+    (2, rms_norm::FUSED),
     (1, rope::OPS),
     (1, row_norms::OPS),
     (1, rows::OPS),

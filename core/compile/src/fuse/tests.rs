@@ -47,10 +47,12 @@ fn adapted(alpha: f64) -> UnitGraph {
     })
 }
 
+/// The params that are trained.
+const TRAINED: &[bool] = &[false, true, true];
+
 /// The ops of both passes after fusing, with their numbers of inputs and `alpha`.
-fn fused(unit: &mut UnitGraph, ops: &BackendOps) -> [Vec<String>; 2] {
-    let trained = [false, true, true];
-    let made = differentiate(unit, &trained, InputGradient::Wanted);
+fn fused(unit: &mut UnitGraph, trained: &[bool], ops: &BackendOps) -> [Vec<String>; 2] {
+    let made = differentiate(unit, trained, InputGradient::Wanted);
     let mut backward = made.expect("every op has a rule");
     fuse(unit, &mut backward, ops);
     fn shown(call: &impl Call) -> String {
@@ -67,7 +69,7 @@ fn fused(unit: &mut UnitGraph, ops: &BackendOps) -> [Vec<String>; 2] {
 #[test]
 fn an_adapter_s_product_is_added_to_the_base_s() {
     let mut unit = adapted(2.0);
-    let [forward, backward] = fused(&mut unit, &without(&[]));
+    let [forward, backward] = fused(&mut unit, TRAINED, &without(&[]));
     assert_eq!(forward, ["linear.1(1) 1", "linear.1(1) 1", "linear.2(2) 2"]);
     assert_eq!(
         backward,
@@ -86,7 +88,7 @@ fn an_adapter_s_product_is_added_to_the_base_s() {
 
 #[test]
 fn a_factor_that_is_no_power_of_two_stays_a_pass_of_gradients() {
-    let [forward, backward] = fused(&mut adapted(0.3), &without(&[]));
+    let [forward, backward] = fused(&mut adapted(0.3), TRAINED, &without(&[]));
     assert_eq!(forward[2], "linear.2(2) 0.3");
     assert_eq!(
         backward[..3],
@@ -104,11 +106,13 @@ fn a_backend_gets_what_it_lists() {
     let fused_ops = DEFINITIONS.iter().filter(|op| op.fused);
     let names: Vec<String> = fused_ops.map(|op| op.id().to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let [listed, silent] = [without(&names), old].map(|ops| fused(&mut adapted(2.0), &ops));
+    let [listed, silent] =
+        [without(&names), old].map(|ops| fused(&mut adapted(2.0), TRAINED, &ops));
     assert_eq!(listed, silent);
     assert_eq!(listed[0].len() + listed[1].len(), 4 + 7);
     let [forward, backward] = fused(
         &mut adapted(2.0),
+        TRAINED,
         &without(&["linear_weight_backward.2", "linear.2"]),
     );
     assert_eq!(forward[3], "add.1(2) 2");
@@ -131,15 +135,34 @@ fn what_is_read_elsewhere_stays() {
         let product = op::linear(graph, x, w, None);
         op::add(graph, product, x, 0.5)
     };
-    let [forward, _] = fused(&mut unit(twice), &without(&[]));
+    let [forward, _] = fused(&mut unit(twice), TRAINED, &without(&[]));
     assert_eq!(forward, ["linear.1(1) 1", "add.1(2) 1", "add.1(2) 1"]);
-    let [forward, _] = fused(&mut unit(first), &without(&[]));
+    let [forward, _] = fused(&mut unit(first), TRAINED, &without(&[]));
     assert_eq!(forward, ["linear.1(1) 1", "add.1(2) 0.5"]);
     // A sum of either order is one product.
     let other = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
         let product = op::linear(graph, x, w, None);
         op::add(graph, product, x, 1.0)
     };
-    let [forward, _] = fused(&mut unit(other), &without(&[]));
+    let [forward, _] = fused(&mut unit(other), TRAINED, &without(&[]));
     assert_eq!(forward, ["linear.2(2) 1"]);
+}
+
+#[test]
+fn the_gradient_of_a_norm_is_added_to_the_residual_s() {
+    let normed = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
+        let weight = graph.param("norm", [8]);
+        let normal = op::rms_norm(graph, x, weight, 1e-5);
+        let product = op::linear(graph, normal, w, None);
+        op::add(graph, x, product, 1.0)
+    };
+    let of = |ops: &BackendOps| fused(&mut unit(normed), &[false; 4], ops);
+    let [_, backward] = of(&without(&[]));
+    let product = "linear_input_backward.1(1) 1";
+    assert_eq!(backward, [product, "rms_norm_backward.2(3) 1"]);
+    let [_, backward] = of(&without(&["rms_norm_backward.2"]));
+    assert_eq!(
+        backward,
+        [product, "rms_norm_backward.1(2) 1", "add.1(2) 1"]
+    );
 }

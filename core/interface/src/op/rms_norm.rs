@@ -3,6 +3,10 @@
 //!
 //! `rms_norm_backward`: dy, x; weight -> dx. `rms_norm_weight_backward`: dy, x -> dweight
 //! `[G]`.
+//!
+//! Version 2 of `rms_norm_backward` also has an input `added` `[T, D]`, whose memory the output may
+//! take: `round(added + round(dx))`. It has the bits of version 1 and `add`, of which the core
+//! makes it.
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed, needed,
@@ -27,6 +31,15 @@ pub(super) static RMS_NORM_BACKWARD: OpDefinition = OpDefinition {
     outputs: &[written("dx")],
     attributes: ATTRIBUTES,
     ..OpDefinition::new("rms_norm_backward", infer)
+};
+
+pub(super) static RMS_NORM_BACKWARD_2: OpDefinition = OpDefinition {
+    inputs: &["dy", "x", "added"],
+    params: RMS_NORM_BACKWARD.params,
+    outputs: RMS_NORM_BACKWARD.outputs,
+    attributes: ATTRIBUTES,
+    in_place: Some(2),
+    ..OpDefinition::fused("rms_norm_backward", 2, infer)
 };
 
 pub(super) static RMS_NORM_WEIGHT_BACKWARD: OpDefinition = OpDefinition {

@@ -2,8 +2,9 @@
 //! the order that tiles add them in.
 
 use super::*;
+use crate::added::Added;
+use crate::matmul::DEPTH;
 use crate::matmul::tests::{rounded, tiled_sum};
-use crate::matmul::{Added, DEPTH};
 
 /// The sum over `depth` of `left(k) right(k)`, both rounded to bf16.
 fn sum(depth: usize, left: impl Fn(usize) -> f32, right: impl Fn(usize) -> f32) -> f32 {

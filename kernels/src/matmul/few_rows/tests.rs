@@ -7,10 +7,11 @@ use espalier_interface::format::{
 use half::f16;
 
 use super::*;
+use crate::added::Added;
 use crate::decode::{FormatDecoder, Packed};
 use crate::matmul::tests::numbers;
 use crate::matmul::threads::Threads;
-use crate::matmul::{Added, Combine, Dense, Operand, Output, Rows, matmul, sum_workspace_bytes};
+use crate::matmul::{Combine, Dense, Operand, Output, Rows, matmul, sum_workspace_bytes};
 use crate::split::Parts;
 
 /// Rows of the product of many.

@@ -3,10 +3,11 @@
 
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{Decoder, PluginError, Result, WeightLayout};
+use espalier_kernels::added::Added;
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
 use espalier_kernels::linear::{self as kernel, Onto, WeightGradient};
-use espalier_kernels::matmul::{Added, Dense, Isa, Rows, Scalar, Sum};
+use espalier_kernels::matmul::{Dense, Isa, Rows, Scalar, Sum};
 use half::{bf16, f16};
 
 use super::{Made, Op, Setting};
@@ -206,12 +207,10 @@ impl Epilogue {
 
     /// The launch's output, and what the product is added to.
     fn onto<'c, E: Element>(self, call: &'c Call<'_>) -> Onto<'c, E> {
-        let added = if !self.has_added {
-            Added::Nothing
-        } else if call.in_place() {
-            Added::Output
+        let added = if self.has_added {
+            call.added(ADDED)
         } else {
-            Added::Values(call.input(ADDED))
+            Added::Nothing
         };
         let alpha = self.alpha;
         Onto {

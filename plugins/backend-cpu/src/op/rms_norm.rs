@@ -1,6 +1,7 @@
 //! `rms_norm`, `rms_norm_backward` and `rms_norm_weight_backward`.
 
 use espalier_interface::Result;
+use espalier_kernels::added::Added;
 use espalier_kernels::element::Element;
 use espalier_kernels::rms_norm as kernel;
 
@@ -23,6 +24,15 @@ pub const OPS: &[Op] = &[
     },
 ];
 
+/// Version 2, with `added`.
+pub const FUSED: &[Op] = &[Op {
+    name: "rms_norm_backward",
+    prepare: backward,
+}];
+
+/// Index of the input `added`, which version 1 does not have.
+const ADDED: usize = 2;
+
 fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let (eps, weight) = (asked.attributes().number("eps")?, asked.stored(0)?);
     compute!(asked, asked.input(0).dtype, E => stored!(asked, weight, W => {
@@ -36,12 +46,15 @@ fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
 
 fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let (eps, weight) = (asked.attributes().number("eps")?, asked.stored(0)?);
+    let has_added = asked.request.inputs.len() > ADDED;
     compute!(asked, asked.input(0).dtype, E => stored!(asked, weight, W => {
-        Ok(Made::new(move |call| {
+        let run = Made::new(move |call| {
             let (dy, x, weight) = (call.input::<E>(0), call.input(1), call.param::<W>(0));
-            kernel::rms_norm_backward(call.services, x, weight, dy, eps, call.output(0));
+            let added = if has_added { call.added(ADDED) } else { Added::Nothing };
+            kernel::rms_norm_backward(call.services, x, weight, dy, eps, added, call.output(0));
             Ok(())
-        }))
+        });
+        Ok(if has_added { run.in_place_of(ADDED) } else { run })
     }))
 }
 

@@ -6,6 +6,7 @@ use espalier_interface::graph::Dim::{Fixed, Tokens};
 use espalier_interface::random::{self, Purpose};
 use espalier_interface::{DType, Serial};
 use espalier_kernels as kernels;
+use espalier_kernels::added::Added;
 use espalier_kernels::element::Element;
 use half::bf16;
 use serde_json::json;
@@ -45,7 +46,7 @@ fn norms<E: Element>(group: usize) {
         .with("eps", 1e-5);
     assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
 
-    kernels::rms_norm::rms_norm_backward(&Serial, &x, &w, &dy, 1e-5, &mut y);
+    kernels::rms_norm::rms_norm_backward(&Serial, &x, &w, &dy, 1e-5, Added::Nothing, &mut y);
     let rig = Rig::new("rms_norm_backward", t)
         .input(rows(&dy, d))
         .input(rows(&x, d));
@@ -54,6 +55,19 @@ fn norms<E: Element>(group: usize) {
         .output(rows(&x, d))
         .with("eps", 1e-5);
     assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
+    let earlier = normal::<E>(t * d, 5);
+    let mut sum = earlier.clone();
+    kernels::arithmetic::add(&Serial, &earlier, &y, 1.0, &mut sum);
+    let rig = Rig {
+        op: "rms_norm_backward.2",
+        ..rig.input(rows(&earlier, d))
+    };
+    assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), sum);
+    let mut ranges = rig.ranges();
+    let last = ranges.len() - 1;
+    ranges[last] = ranges[2];
+    rig.launch(&ranges).expect("in the memory of what is added");
+    assert_eq!(numbers::<E>(&rig.read(ranges[2])), sum);
 
     let start: Vec<E::Acc> = normal(group, 4);
     let (mut dw, mut inverse) = (start.clone(), vec![Default::default(); t * d / group]);

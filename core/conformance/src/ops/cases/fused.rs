@@ -1,14 +1,13 @@
-//! Cases of version 2 of `linear` and its gradients: with a factor, added to other values, also in
-//! their memory.
+//! Cases of fused versions: with a factor, added to other values, also in their memory.
 //!
-//! A product is rounded to the output's dtype before it is added: in bf16 half a step of it is
+//! A result is rounded to the output's dtype before it is added: in bf16 half a step of it is
 //! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
 //! the product's own rounding to f32.
 
 use espalier_interface::DType;
 
 use super::linear::{SHAPES, each};
-use super::{COMPUTE, fixed, rows, terms};
+use super::{COMPUTE, fixed, norm, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::numbers::{absolute, drawn};
 use crate::ops::op_check::OpCheck;
@@ -32,39 +31,48 @@ pub const OPS: &[OpCheck] = &[
         asserts: "alpha dy^T x is added to the gradient",
         cases: linear_weight_backward,
     },
+    OpCheck {
+        name: "op.rms_norm_backward.2",
+        asserts: "added + r (g - x r^2 mean(g x)), also in place",
+        cases: || norm::rms_norm_backward(|case, dtype, d, near| sum(case, dtype, d, 1.0, near)),
+    },
 ];
 
 /// The version of these ops.
 const VERSION: u32 = 2;
-/// Index of the input `added`.
-const ADDED: usize = 1;
 
 /// `alpha` for T tokens: one that is absent is 1.
 fn factor(tokens: usize, alpha: f64) -> f64 {
     if tokens == 3 { 1.0 } else { alpha }
 }
 
-/// A case of a product `[T, width]` over which `alpha` and what is added go.
-fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, product: Near) -> OpCase {
-    let tokens = case.tokens as usize;
-    let added = (tokens != 65).then(|| drawn(tokens * width, dtype, 4));
-    let near = product.values.iter().zip(&product.bounds);
-    let of_product = near.map(|(p, bound)| match dtype {
+/// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
+fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
+    let near = result.values.iter().zip(&result.bounds);
+    let of_result = near.map(|(p, bound)| match dtype {
         DType::BF16 => bound + ulp(dtype, p.abs() + bound) / 2.0,
         _ => *bound,
     });
-    let of_product: Vec<f64> = of_product.collect();
-    let product = product.values;
-    let scaled = oracle::scale(&product, alpha);
-    let (values, magnitudes) = match &added {
+    let of_result: Vec<f64> = of_result.collect();
+    let scaled = oracle::scale(&result.values, alpha);
+    let (values, magnitudes) = match added {
         None => (scaled.clone(), absolute(&scaled)),
         Some(added) => (
-            oracle::add(added, &product, alpha),
+            oracle::add(added, &result.values, alpha),
             oracle::add(&absolute(added), &absolute(&scaled), 1.0),
         ),
     };
     let own = oracle::scale(&magnitudes, 4.0 * U);
-    let bounds = oracle::add(&own, &of_product, alpha.abs());
+    Near::new(values, oracle::add(&own, &of_result, alpha.abs()))
+}
+
+/// A case of a result `[T, width]` over which `alpha` and what is added go. What is added may be
+/// absent from a product.
+fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, result: Near) -> OpCase {
+    let (tokens, index) = (case.tokens as usize, case.inputs.len());
+    let is_alone = tokens == 65 && case.request.op.starts_with("linear");
+    let added = (!is_alone).then(|| drawn(tokens * width, dtype, 4));
+    let near = summed(&result, dtype, alpha, added.as_deref());
     let case = match alpha {
         1.0 => case.version(VERSION),
         alpha => case.version(VERSION).attribute("alpha", alpha),
@@ -73,9 +81,9 @@ fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, product: Near) -> O
         None => case,
         Some(added) => case.input(&rows(width), dtype, added),
     };
-    let case = case.output(&rows(width), dtype, Near::new(values, bounds));
+    let case = case.output(&rows(width), dtype, near);
     match tokens {
-        17 | 33 => case.in_place_of(ADDED),
+        17 | 33 => case.in_place_of(index),
         _ => case,
     }
 }

@@ -19,7 +19,7 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.rms_norm_backward",
         asserts: "r (g - x r^2 mean(g x))",
-        cases: rms_norm_backward,
+        cases: || rms_norm_backward(|case, dtype, d, near| case.output(&rows(d), dtype, near)),
     },
     OpCheck {
         name: "op.rms_norm_weight_backward",
@@ -89,8 +89,9 @@ fn rms_norm() -> Vec<OpCase> {
 }
 
 /// `rms_norm_backward`: with `e` the error of `r`, the first term errs by `e + 3 u`, the second by
-/// `3 e` and by a sum of G products of three with four more roundings.
-fn rms_norm_backward() -> Vec<OpCase> {
+/// `3 e` and by a sum of G products of three with four more roundings. `finish` makes the output of
+/// that dtype and width.
+pub(super) fn rms_norm_backward(finish: fn(OpCase, DType, usize, Near) -> OpCase) -> Vec<OpCase> {
     each(|dtype, [t, d, group], stored, name| {
         let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
         let w = drawn(group, stored, 3);
@@ -113,7 +114,7 @@ fn rms_norm_backward() -> Vec<OpCase> {
         let case = OpCase::new("rms_norm_backward", t, name);
         let case = case.input(&rows(d), dtype, &dy).input(&rows(d), dtype, &x);
         let case = case.param(&[group], stored, &w).attribute("eps", EPS);
-        case.output(&rows(d), dtype, Near::new(values, bounds))
+        finish(case, dtype, d, Near::new(values, bounds))
     })
 }
 
