@@ -7,7 +7,7 @@ use espalier_interface::Services;
 
 use crate::element::{Element, Real};
 use crate::simd::vectorized;
-use crate::split::{chunks_mut, rows_per_chunk};
+use crate::split::{chunks_mut, rows_mut2, rows_per_chunk};
 
 /// Widest rotated part of a head, a bound on the angles on the stack.
 pub const MAX_ROTARY: usize = 1024;
@@ -33,7 +33,7 @@ pub fn rope<E: Element>(
     services: &dyn Services,
     x: &[E],
     positions: &[i32],
-    (head_width, inv_freq): (usize, &[f32]),
+    shape: (usize, &[f32]),
     scaling: f64,
     direction: Direction,
     y: &mut [E],
@@ -41,8 +41,53 @@ pub fn rope<E: Element>(
     if positions.is_empty() {
         return;
     }
+    let width = width(x, positions, shape, y);
+    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
+        let mut angles = Angles::<E::Acc>::new(shape, scaling, direction);
+        let x = &x[start..start + y.len()];
+        let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
+        for ((x, y), &position) in rows.zip(&positions[start / width..]) {
+            angles.turn_to(position);
+            angles.rotate(x, y);
+        }
+    });
+}
+
+/// [`rope`] of two values with the same heads' width, whose cosines and sines are computed once.
+///
+/// # Shapes
+/// The first of `x` and of `y`: `[T, H * K]`, the second `[T, J * K]`; else as [`rope`].
+pub fn rope_pair<E: Element>(
+    services: &dyn Services,
+    x: [&[E]; 2],
+    positions: &[i32],
+    shape: (usize, &[f32]),
+    scaling: f64,
+    direction: Direction,
+    y: [&mut [E]; 2],
+) {
+    if positions.is_empty() {
+        return;
+    }
+    let widths = [0, 1].map(|index| width(x[index], positions, shape, y[index]));
+    let (rows, y) = (rows_per_chunk(widths[0] + widths[1]), y.into());
+    rows_mut2(services, y, widths, rows, |first, q, k| {
+        let mut angles = Angles::<E::Acc>::new(shape, scaling, direction);
+        let rows = q.chunks_exact_mut(widths[0]);
+        let rows = rows.zip(k.chunks_exact_mut(widths[1]));
+        for (row, (q, k)) in rows.enumerate() {
+            let token = first + row;
+            let of = |index: usize| &x[index][token * widths[index]..][..widths[index]];
+            angles.turn_to(positions[token]);
+            angles.rotate(of(0), q);
+            angles.rotate(of(1), k);
+        }
+    });
+}
+
+/// The columns of `x` and `y`, whose shapes are checked.
+fn width<E>(x: &[E], positions: &[i32], (head_width, inv_freq): (usize, &[f32]), y: &[E]) -> usize {
     let width = x.len() / positions.len();
-    let half = inv_freq.len();
     assert!(
         x.len() == y.len() && x.len() == width * positions.len(),
         "rope: shapes disagree"
@@ -51,50 +96,63 @@ pub fn rope<E: Element>(
         width.is_multiple_of(head_width),
         "rope: heads are not whole"
     );
+    let half = inv_freq.len();
     assert!(
         2 * half <= head_width && half <= MAX_ROTARY / 2,
         "rope: a head is too narrow"
     );
-    chunks_mut(services, y, rows_per_chunk(width) * width, |start, y| {
-        let (mut cos, mut sin) = (
-            [E::Acc::ZERO; MAX_ROTARY / 2],
-            [E::Acc::ZERO; MAX_ROTARY / 2],
-        );
-        let x = &x[start..start + y.len()];
-        let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
-        for ((x, y), &position) in rows.zip(&positions[start / width..]) {
-            angles::<E::Acc>(
-                position,
-                inv_freq,
-                scaling,
-                &mut cos[..half],
-                &mut sin[..half],
-            );
-            if direction == Direction::Backward {
-                sin[..half].iter_mut().for_each(|s| *s = -*s);
-            }
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (x, y) in x
-                        .chunks_exact(head_width)
-                        .zip(y.chunks_exact_mut(head_width))
-                    {
-                        rotate(x, &cos[..half], &sin[..half], y);
-                    }
-                },
-            );
-        }
-    });
+    width
 }
 
-/// `s cos(position inv_freq_i)` and `s sin(position inv_freq_i)`.
-fn angles<R: Real>(position: i32, inv_freq: &[f32], scaling: f64, cos: &mut [R], sin: &mut [R]) {
-    let (position, scaling) = (R::from_f64(f64::from(position)), R::from_f64(scaling));
-    for ((c, s), &f) in cos.iter_mut().zip(sin).zip(inv_freq) {
-        let angle = position * R::from_f64(f64::from(f));
-        *c = angle.cos() * scaling;
-        *s = angle.sin() * scaling;
+/// The cosines and sines of one token.
+struct Angles<'a, R> {
+    head_width: usize,
+    inv_freq: &'a [f32],
+    scaling: R,
+    direction: Direction,
+    cos: [R; MAX_ROTARY / 2],
+    sin: [R; MAX_ROTARY / 2],
+}
+
+impl<'a, R: Real> Angles<'a, R> {
+    fn new((head_width, inv_freq): (usize, &'a [f32]), scaling: f64, direction: Direction) -> Self {
+        Angles {
+            head_width,
+            inv_freq,
+            scaling: R::from_f64(scaling),
+            direction,
+            cos: [R::ZERO; MAX_ROTARY / 2],
+            sin: [R::ZERO; MAX_ROTARY / 2],
+        }
+    }
+
+    /// Sets `s cos(position inv_freq_i)` and `s sin(position inv_freq_i)`, the latter with the sign
+    /// of the direction.
+    fn turn_to(&mut self, position: i32) {
+        let position = R::from_f64(f64::from(position));
+        let places = self.cos.iter_mut().zip(&mut self.sin);
+        for ((c, s), &f) in places.zip(self.inv_freq) {
+            let angle = position * R::from_f64(f64::from(f));
+            *c = angle.cos() * self.scaling;
+            *s = angle.sin() * self.scaling;
+            if self.direction == Direction::Backward {
+                *s = -*s;
+            }
+        }
+    }
+
+    /// Writes `y`, the heads of a row `x` rotated.
+    fn rotate<E: Element<Acc = R>>(&self, x: &[E], y: &mut [E]) {
+        let (head_width, half) = (self.head_width, self.inv_freq.len());
+        vectorized(
+            #[inline(always)]
+            || {
+                let heads = x.chunks_exact(head_width);
+                for (x, y) in heads.zip(y.chunks_exact_mut(head_width)) {
+                    rotate(x, &self.cos[..half], &self.sin[..half], y);
+                }
+            },
+        );
     }
 }
 

@@ -153,6 +153,16 @@ const FUSED: &[Decomposition] = &[
         decompose: rms_norm::backward_added,
         parts: &["add", "rms_norm_backward"],
     },
+    Decomposition {
+        op: "rope",
+        decompose: |parts, whole| rope::apart(parts, whole, "rope"),
+        parts: &["rope"],
+    },
+    Decomposition {
+        op: "rope_backward",
+        decompose: |parts, whole| rope::apart(parts, whole, "rope_backward"),
+        parts: &["rope_backward"],
+    },
 ];
 
 fn decomposition(op: &str, version: u32) -> Option<&'static Decomposition> {

@@ -1,9 +1,11 @@
-//! Products and gradients of norms, and sums and multiples of their results alone -> fused calls,
-//! where a backend lists them.
+//! Products and gradients of norms, and sums and multiples of their results alone; rotations by the
+//! same angles -> fused calls, where a backend lists them.
 //!
 //! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
 //! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
 //! and memory depend on it.
+
+mod pairs;
 
 use std::collections::HashMap;
 
@@ -35,6 +37,13 @@ pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     for fold in gradients.iter().filter(|fold| fold.is_listed(ops)) {
         backward.nodes = fold.sums(std::mem::take(&mut backward.nodes), &uses);
     }
+    if ops.lists("rope", FUSED) {
+        unit.nodes = pairs::rotations(std::mem::take(&mut unit.nodes), "rope");
+    }
+    if ops.lists("rope_backward", FUSED) {
+        let nodes = std::mem::take(&mut backward.nodes);
+        backward.nodes = pairs::rotations(nodes, "rope_backward");
+    }
 }
 
 /// How often each value is read in both passes or from outside.
@@ -58,6 +67,10 @@ trait Call {
     fn attributes(&self) -> &Attributes;
     /// Its first output, where that is a value.
     fn made(&self) -> Option<ValueId>;
+    /// Whether it makes one of `values`.
+    fn makes(&self, values: &[ValueId]) -> bool;
+    /// Both calls as one, the fused op, with the results of both.
+    fn with(self, other: Self, inputs: Vec<ValueId>) -> Self;
     /// Whether `alpha` times its result may be added by the fused op.
     fn takes(&self, alpha: f64) -> bool;
     /// It as `version` of its op, which adds `alpha` times its result to `added`, in the place of
@@ -80,6 +93,17 @@ impl Call for Placed {
 
     fn made(&self) -> Option<ValueId> {
         self.node.outputs.first().copied()
+    }
+
+    fn makes(&self, values: &[ValueId]) -> bool {
+        self.node.outputs.iter().any(|made| values.contains(made))
+    }
+
+    fn with(mut self, other: Self, inputs: Vec<ValueId>) -> Self {
+        self.node.version = FUSED;
+        self.node.inputs = inputs;
+        self.node.outputs.extend(other.node.outputs);
+        self
     }
 
     fn takes(&self, _: f64) -> bool {
@@ -115,6 +139,18 @@ impl Call for GradNode {
             Some(Target::Value(value)) => Some(*value),
             _ => None,
         }
+    }
+
+    fn makes(&self, values: &[ValueId]) -> bool {
+        let mut outputs = self.outputs.iter();
+        outputs.any(|made| matches!(made, Target::Value(value) if values.contains(value)))
+    }
+
+    fn with(mut self, other: Self, inputs: Vec<ValueId>) -> Self {
+        self.version = FUSED;
+        self.inputs = inputs;
+        self.outputs.extend(other.outputs);
+        self
     }
 
     fn takes(&self, alpha: f64) -> bool {

@@ -105,6 +105,8 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &rms_norm::RMS_NORM_WEIGHT_BACKWARD,
     &rope::ROPE,
     &rope::ROPE_BACKWARD,
+    &rope::ROPE_2,
+    &rope::ROPE_BACKWARD_2,
     &attention::ATTENTION,
     &attention::ATTENTION_BACKWARD,
     &attention::ATTENTION_CACHED,

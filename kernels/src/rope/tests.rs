@@ -68,3 +68,27 @@ fn f32_and_threads_agree() {
         3e-4,
     );
 }
+
+#[test]
+fn a_pair_has_the_bits_of_two() {
+    let (tokens, widths) = (1100, [32, 16]);
+    let x = widths.map(|width| check::floats(&check::numbers(tokens * width, width as u32)));
+    let positions: Vec<i32> = (0..tokens as i32).rev().collect();
+    let shape = (8, &INV_FREQ[..]);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let apart = [0, 1].map(|index| {
+            let x = &x[index];
+            let mut y = vec![0f32; x.len()];
+            rope(&Serial, x, &positions, shape, 1.5, direction, &mut y);
+            y
+        });
+        let run = |services: &dyn Services| {
+            let (mut q, mut k) = (apart[1].repeat(2), apart[1].clone());
+            let (x, y) = ([&x[0][..], &x[1]], [&mut q[..], &mut k]);
+            rope_pair(services, x, &positions, shape, 1.5, direction, y);
+            [q, k]
+        };
+        check::same_on_two_threads(run);
+        assert!(run(&Serial) == apart, "{direction:?}");
+    }
+}

@@ -109,6 +109,7 @@ const OPS: &[(u32, &[Op])] = &[
     (1, rms_norm::OPS),
     (2, rms_norm::FUSED),
     (1, rope::OPS),
+    (2, rope::FUSED),
     (1, row_norms::OPS),
     (1, rows::OPS),
     (1, scale_channels::OPS),

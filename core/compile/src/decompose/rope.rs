@@ -18,6 +18,15 @@ pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     rotate(parts, whole, -1.0)
 }
 
+/// The rotations of two values by the same angles, each by `op`.
+pub(super) fn apart(parts: &mut Parts<'_>, whole: &Whole<'_>, op: &'static str) -> Result<()> {
+    let positions = whole.inputs[2];
+    for (&x, &target) in whole.inputs[..2].iter().zip(whole.outputs) {
+        parts.emit(op, &[x, positions], target, whole.attributes.clone());
+    }
+    Ok(())
+}
+
 /// The rotation by `direction` times the angles.
 fn rotate(parts: &mut Parts<'_>, whole: &Whole<'_>, direction: f64) -> Result<()> {
     let x = parts.wide(whole.inputs[0]);

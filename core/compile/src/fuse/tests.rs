@@ -166,3 +166,52 @@ fn the_gradient_of_a_norm_is_added_to_the_residual_s() {
         [product, "rms_norm_backward.1(2) 1", "add.1(2) 1"]
     );
 }
+
+/// A unit of rotations of two products, with `then` between the first rotation and the second.
+fn rotated(then: fn(&mut Graph, ValueId, usize) -> ValueId, frequency: f32) -> UnitGraph {
+    unit(|graph, x, [w, ..]| {
+        let positions = graph.batch(espalier_interface::graph::batch::POSITIONS);
+        let norm = graph.param("norm", [4]);
+        let q = op::linear(graph, x, w, None);
+        let q = op::rope(graph, q, positions, 4, &[1.0], 1.0);
+        let k = op::linear(graph, x, w, None);
+        let k = then(graph, k, norm);
+        let k = op::rope(graph, k, positions, 4, &[frequency], 1.0);
+        op::mul(graph, q, k)
+    })
+}
+
+#[test]
+fn rotations_by_the_same_angles_are_one() {
+    let normed = |graph: &mut Graph, k, norm| op::rms_norm(graph, k, norm, 1e-5);
+    let of = |unit: &mut UnitGraph, hidden: &[&str]| {
+        let calls = fused(unit, &[false; 4], &without(hidden));
+        calls.map(|calls| {
+            calls
+                .into_iter()
+                .filter(|call| call.starts_with("rope"))
+                .collect()
+        })
+    };
+    let pair: [Vec<String>; 2] = of(&mut rotated(normed, 1.0), &[]);
+    assert_eq!(pair, [["rope.2(3) 1"], ["rope_backward.2(3) 1"]]);
+    let half = of(&mut rotated(normed, 1.0), &["rope.2"]);
+    assert_eq!(half[0], ["rope.1(2) 1"; 2]);
+    assert_eq!(half[1], ["rope_backward.2(3) 1"]);
+    let apart = of(&mut rotated(normed, 0.5), &[]);
+    assert_eq!(apart, [["rope.1(2) 1"; 2], ["rope_backward.1(2) 1"; 2]]);
+}
+
+#[test]
+fn a_rotation_of_a_rotation_is_not_joined_with_it() {
+    let of = |frequencies: [f32; 2]| {
+        let mut unit = unit(|graph, x, _| {
+            let positions = graph.batch(espalier_interface::graph::batch::POSITIONS);
+            let mut rope = |x, at: usize| op::rope(graph, x, positions, 4, &[frequencies[at]], 1.0);
+            let once = rope(x, 0);
+            rope(once, 1)
+        });
+        fused(&mut unit, TRAINED, &without(&[]))[0].len()
+    };
+    assert_eq!([of([1.0, 1.0]), of([1.0, 0.5])], [2, 2]);
+}

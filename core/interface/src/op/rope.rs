@@ -1,10 +1,13 @@
 //! `rope`: x `[T, H K]`, positions `[T]` -> each head rotated by its token's position, halves as in
 //! Llama. `rope_backward`: dy, positions -> dx, the transposed rotation.
+//!
+//! Version 2 of both rotates two values by the same angles, q `[T, H K]` and k `[T, J K]`, and has
+//! the bits of two calls of version 1, of which the core makes it.
 
 use serde_json::json;
 
 use super::definition::{
-    AttributeDefinition, AttributeKind, OpCall, OpDefinition, needed, written,
+    AttributeDefinition, AttributeKind, OpCall, OpDefinition, needed, rows, written,
 };
 use crate::Result;
 use crate::graph::{Attributes, Graph, ValueId, ValueType};
@@ -29,14 +32,37 @@ pub(super) static ROPE_BACKWARD: OpDefinition = OpDefinition {
     ..OpDefinition::new("rope_backward", infer)
 };
 
+pub(super) static ROPE_2: OpDefinition = OpDefinition {
+    inputs: &["q", "k", "positions"],
+    outputs: &[written("q_rotated"), written("k_rotated")],
+    attributes: ATTRIBUTES,
+    ..OpDefinition::fused("rope", 2, infer)
+};
+
+pub(super) static ROPE_BACKWARD_2: OpDefinition = OpDefinition {
+    inputs: &["dq_rotated", "dk_rotated", "positions"],
+    outputs: &[written("dq"), written("dk")],
+    attributes: ATTRIBUTES,
+    ..OpDefinition::fused("rope_backward", 2, infer)
+};
+
+/// All inputs but the last, the positions, are rotated.
 fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
-    let (width, head) = (call.width(0)?, call.count("head_dim")?);
-    call.expect_integers(&[1])?;
-    if !width.is_multiple_of(head) {
-        return Err(call.invalid(format!(
-            "heads of {head} columns do not divide {width} columns"
-        )));
+    let positions = call.inputs.len() - 1;
+    let mut rotated = Vec::with_capacity(positions);
+    for index in 0..positions {
+        let (width, head) = (call.width(index)?, call.count("head_dim")?);
+        if !width.is_multiple_of(head) {
+            return Err(call.invalid(format!(
+                "heads of {head} columns do not divide {width} columns"
+            )));
+        }
+        let ty = rows(width, call.inputs[0].dtype);
+        call.expect(index, &ty)?;
+        rotated.push(ty);
     }
+    call.expect_integers(&[positions])?;
+    let head = call.count("head_dim")?;
     let frequencies = call.attributes.numbers("inv_freq")?.len() as u64;
     if 2 * frequencies > head {
         return Err(call.invalid(format!(
@@ -44,7 +70,7 @@ fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
             head / 2
         )));
     }
-    Ok(vec![call.float(0)?])
+    Ok(rotated)
 }
 
 /// Rotary embedding of `[T, H K]`; `inv_freq` are the `K / 2` angular frequencies in radians per

@@ -18,6 +18,9 @@ pub const OPS: &[Op] = &[
     },
 ];
 
+/// Version 2 of the same: two values by the same angles.
+pub const FUSED: &[Op] = OPS;
+
 fn prepare(asked: &Asked<'_>, direction: Direction) -> Result<Made> {
     let head = asked.attributes().count("head_dim")?;
     let scaling = asked.attributes().number("scaling")?;
@@ -27,11 +30,19 @@ fn prepare(asked: &Asked<'_>, direction: Direction) -> Result<Made> {
         let (found, most) = (inv_freq.len(), kernel::MAX_ROTARY / 2);
         return Err(asked.unsupported(format!("{found} frequencies, expected at most {most}")));
     }
+    let is_pair = asked.request.outputs.len() == 2;
     compute!(asked, asked.input(0).dtype, E => {
         Ok(Made::new(move |call| {
-            let (x, positions) = (call.input::<E>(0), call.integers(1));
             let shape = (head, &inv_freq[..]);
-            kernel::rope(call.services, x, positions, shape, scaling, direction, call.output(0));
+            if is_pair {
+                let (x, positions) = ([call.input::<E>(0), call.input(1)], call.integers(2));
+                let y = [call.output(0), call.output(1)];
+                kernel::rope_pair(call.services, x, positions, shape, scaling, direction, y);
+            } else {
+                let (x, positions) = (call.input::<E>(0), call.integers(1));
+                let y = call.output(0);
+                kernel::rope(call.services, x, positions, shape, scaling, direction, y);
+            }
             Ok(())
         }))
     })

@@ -121,27 +121,33 @@ fn embeddings_by_row_and_by_column() {
 }
 
 #[test]
-fn ropes_both_ways() {
+fn ropes_both_ways_alone_and_in_pairs() {
     use kernels::rope::Direction;
-    let (positions, d, inv_freq) = ([4, 9], 16, [1.0f32, 0.1]);
-    let x = normal::<f32>(2 * d, 1);
-    for (op, way) in [
-        ("rope", Direction::Forward),
-        ("rope_backward", Direction::Backward),
+    let (positions, inv_freq) = ([4, 9], [1.0f32, 0.1]);
+    let x = [16, 8].map(|d| (d, normal::<f32>(2 * d, 1)));
+    for (op, fused, way) in [
+        ("rope", "rope.2", Direction::Forward),
+        ("rope_backward", "rope_backward.2", Direction::Backward),
     ] {
-        let mut y = vec![0.0f32; 2 * d];
-        kernels::rope::rope(&Serial, &x, &positions, (4, &inv_freq), 1.2, way, &mut y);
-        let rig = Rig::new(op, 2)
-            .input(rows(&x, d))
-            .input(integers(&positions));
-        let rig = rig
-            .with("head_dim", 4)
-            .with("inv_freq", json!(inv_freq))
-            .with("scaling", 1.2);
-        assert_eq!(
-            numbers::<f32>(&rig.output(rows(&x, d)).run().unwrap()[0]),
-            y
-        );
+        let attributed = |rig: Rig| {
+            rig.with("head_dim", 4)
+                .with("inv_freq", json!(inv_freq))
+                .with("scaling", 1.2)
+        };
+        let mut pair = attributed(Rig::new(fused, 2));
+        let mut both = Vec::new();
+        for (d, x) in &x {
+            let mut y = vec![0.0f32; 2 * d];
+            kernels::rope::rope(&Serial, x, &positions, (4, &inv_freq), 1.2, way, &mut y);
+            let rig = attributed(Rig::new(op, 2).input(rows(x, *d)));
+            let rig = rig.input(integers(&positions)).output(rows(x, *d));
+            assert_eq!(numbers::<f32>(&rig.run().unwrap()[0]), y);
+            pair = pair.input(rows(x, *d)).output(rows(x, *d));
+            both.push(y);
+        }
+        let found = pair.input(integers(&positions)).run().unwrap();
+        let found: Vec<_> = found.iter().map(|y| numbers::<f32>(y)).collect();
+        assert_eq!(found, both);
     }
 }
 

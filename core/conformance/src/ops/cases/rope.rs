@@ -23,6 +23,16 @@ pub const OPS: &[OpCheck] = &[
         asserts: "the transposed rotation",
         cases: rope_backward,
     },
+    OpCheck {
+        name: "op.rope.2",
+        asserts: "heads of two values rotated by the same positions",
+        cases: || pairs("rope", oracle::rope),
+    },
+    OpCheck {
+        name: "op.rope_backward.2",
+        asserts: "the transposed rotations of two gradients",
+        cases: || pairs("rope_backward", oracle::rope_backward),
+    },
 ];
 
 /// `[T, H, K]` and the position of the first token.
@@ -63,24 +73,43 @@ fn bounds(x: &[f64], positions: &[i32], rotation: &Rotation) -> Vec<f64> {
     bounds
 }
 
-fn each(op: &str, turn: fn(&[f64], &[i32], &Rotation) -> Vec<f64>) -> Vec<OpCase> {
+/// What an op does to rows.
+type Turn = fn(&[f64], &[i32], &Rotation) -> Vec<f64>;
+
+fn each(op: &str, turn: Turn) -> Vec<OpCase> {
+    cases(op, turn, |heads| vec![heads])
+}
+
+/// Version 2: heads of queries, and about half as many of keys.
+fn pairs(op: &str, turn: Turn) -> Vec<OpCase> {
+    let cases = cases(op, turn, |heads| vec![heads, heads.div_ceil(2)]);
+    cases.into_iter().map(|case| case.version(2)).collect()
+}
+
+/// Cases of an op on values with as many heads as `heads` says.
+fn cases(op: &str, turn: Turn, heads: fn(usize) -> Vec<usize>) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
-        for ([t, heads, head_dim], first) in SHAPES {
-            let x = drawn(t * heads * head_dim, dtype, 1);
+        for ([t, most_heads, head_dim], first) in SHAPES {
             // Two sequences: positions begin again.
             let positions = (0..t as i32).map(|i| if i < 20 { first + i } else { i - 20 });
             let (positions, rotation) = (positions.collect::<Vec<_>>(), rotation(head_dim));
-            let values = turn(&x, &positions, &rotation);
-            let expected = Near::new(values, bounds(&x, &positions, &rotation));
-            let name = format!("{dtype}, T {t}, H {heads}, K {head_dim}, from position {first}");
-            let width = rows(heads * head_dim);
-            let case = OpCase::new(op, t, name).input(&width, dtype, &x);
+            let name =
+                format!("{dtype}, T {t}, H {most_heads}, K {head_dim}, from position {first}");
+            let mut case = OpCase::new(op, t, name);
+            for (index, heads) in heads(most_heads).into_iter().enumerate() {
+                let x = drawn(t * heads * head_dim, dtype, index as u64 + 1);
+                let values = turn(&x, &positions, &rotation);
+                let expected = Near::new(values, bounds(&x, &positions, &rotation));
+                let width = rows(heads * head_dim);
+                case = case
+                    .input(&width, dtype, &x)
+                    .output(&width, dtype, expected);
+            }
             let case = case.input(&[Dim::Tokens], DType::I32, &integers(&positions));
             let case = case.attribute("head_dim", head_dim);
             let case = case.attribute("inv_freq", json!(rotation.inv_freq));
-            let case = case.attribute("scaling", rotation.scaling);
-            cases.push(case.output(&width, dtype, expected));
+            cases.push(case.attribute("scaling", rotation.scaling));
         }
     }
     cases
