@@ -156,8 +156,7 @@ pub(crate) fn matmul_of<E: Element>(
     assert!(stride >= cols, "the output's rows overlap");
     let sums = combine.sums(isa, depth, bias.is_some());
     if let Sums::Beside(sum) = sums {
-        let fits = sum.added.fits(values.len());
-        assert!(fits, "what is added has another shape");
+        assert!(sum.fits(values.len()), "what is added has another shape");
     }
     assert!(
         values.len() >= (rows - 1) * stride + cols,

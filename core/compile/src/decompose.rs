@@ -131,7 +131,14 @@ const DECOMPOSITIONS: &[Decomposition] = &[
     },
 ];
 
-/// The fused ops, which are version 2 of others.
+/// The fused ops that are version 3 of others.
+const FUSED_3: &[Decomposition] = &[Decomposition {
+    op: "linear",
+    decompose: linear::forward,
+    parts: &["add", "linear", "scale"],
+}];
+
+/// The fused ops that are version 2 of others.
 const FUSED: &[Decomposition] = &[
     Decomposition {
         op: "linear",
@@ -169,6 +176,7 @@ fn decomposition(op: &str, version: u32) -> Option<&'static Decomposition> {
     let table = match version {
         1 => DECOMPOSITIONS,
         2 => FUSED,
+        3 => FUSED_3,
         _ => return None,
     };
     table.iter().find(|one| one.op == op)

@@ -18,6 +18,12 @@ use crate::splice::{Placed, UnitGraph};
 
 /// The version of the fused ops.
 const FUSED: u32 = 2;
+/// Sums that are added to a further value, a residual.
+const RESIDUAL: SumFold = SumFold {
+    op: "linear",
+    inputs: 2,
+    version: 3,
+};
 /// The ops that read a gradient of `linear`'s output, first among their inputs, and take a factor.
 const OF_DY: [&str; 2] = ["linear_input_backward", "linear_weight_backward"];
 
@@ -26,7 +32,7 @@ const OF_DY: [&str; 2] = ["linear_input_backward", "linear_weight_backward"];
 pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     fold_scales(unit, backward, ops);
     let uses = uses(unit, backward);
-    let forward = [SumFold::into("linear", 1)];
+    let forward = [SumFold::into("linear", 1), RESIDUAL];
     let gradients = [
         SumFold::into("linear_input_backward", 1),
         SumFold::into("rms_norm_backward", 2),
@@ -106,8 +112,8 @@ impl Call for Placed {
         self
     }
 
-    fn takes(&self, _: f64) -> bool {
-        self.node.version == 1
+    fn takes(&self, alpha: f64) -> bool {
+        self.node.version == 1 || alpha == 1.0
     }
 
     fn added_to(mut self, added: ValueId, alpha: f64, sum: Self, version: u32) -> Self {

@@ -96,6 +96,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &linear::LINEAR_INPUT_BACKWARD,
     &linear::LINEAR_WEIGHT_BACKWARD,
     &linear::LINEAR_2,
+    &linear::LINEAR_3,
     &linear::LINEAR_INPUT_BACKWARD_2,
     &linear::LINEAR_WEIGHT_BACKWARD_2,
     &linear::BIAS_BACKWARD,

@@ -55,6 +55,7 @@ where
             }
             Combine::Sum(sum) if SumHome::of::<E>() == SumHome::Output && sum.alpha == 1.0 => {
                 match sum.added {
+                    _ if sum.residual.is_some() => Sums::Beside(sum),
                     Added::Nothing => Sums::InOutput(Update::Overwrite),
                     // The only sum is added as it is.
                     Added::Output if is_one_sum(isa, depth) && !has_bias => {

@@ -15,6 +15,8 @@ pub struct Sum<'a, E> {
     pub alpha: f64,
     /// What it is added to.
     pub added: Added<'a, E>,
+    /// What the sum, rounded, is added to in turn, with the output's stride.
+    pub residual: Option<&'a [E]>,
 }
 
 impl<E: Copy> Sum<'_, E> {
@@ -22,13 +24,21 @@ impl<E: Copy> Sum<'_, E> {
     pub const PRODUCT: Self = Sum {
         alpha: 1.0,
         added: Added::Nothing,
+        residual: None,
     };
+
+    /// Whether what is added belongs to an output of `len` elements.
+    pub(super) fn fits(&self, len: usize) -> bool {
+        let residual = self.residual.is_none_or(|values| values.len() == len);
+        residual && self.added.fits(len)
+    }
 
     /// The same for `len` elements of the output from `first` on.
     #[inline(always)]
     pub(super) fn part(&self, first: usize, len: usize) -> Self {
         Sum {
             added: self.added.part(first, len),
+            residual: self.residual.map(|values| &values[first..first + len]),
             ..*self
         }
     }
@@ -49,6 +59,17 @@ pub(super) fn store_row<E: Element>(
             *sum += bias;
         }
     }
+    store_sum(sums, sum, out);
+    if let Some(residual) = sum.residual {
+        for (out, residual) in out.iter_mut().zip(residual) {
+            *out = E::store(residual.load() + out.load());
+        }
+    }
+}
+
+/// [`store_row`] without bias and residual.
+#[inline(always)]
+fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
     let done = store_bf16(sums, sum, out);
     let (sums, out) = (&sums[done..], &mut out[done..]);
     let alpha = E::Acc::from_f64(sum.alpha);
@@ -205,7 +226,16 @@ mod tests {
                 let product: Vec<f32> = product.map(|x| bf16::store(x).load()).collect();
                 let store = |added: Added<'_, bf16>, mut out: Vec<bf16>| {
                     let alpha = f64::from(alpha);
-                    store_row(&mut sample(len, 9), None, Sum { alpha, added }, &mut out);
+                    store_row(
+                        &mut sample(len, 9),
+                        None,
+                        Sum {
+                            alpha,
+                            added,
+                            ..Sum::PRODUCT
+                        },
+                        &mut out,
+                    );
                     bits(&out)
                 };
                 let scaled = product.iter().map(|p| bf16::store(alpha * p));

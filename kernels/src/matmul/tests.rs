@@ -96,8 +96,8 @@ fn product<A: Element, B: Element, E: Element>(
         Update::Overwrite => Combine::PRODUCT,
         Update::Accumulate if E::DTYPE == E::Acc::DTYPE => Combine::Accumulate,
         Update::Accumulate => Combine::Sum(Sum {
-            alpha: 1.0,
             added: Added::Output,
+            ..Sum::PRODUCT
         }),
     };
     combined(

@@ -103,6 +103,7 @@ const OPS: &[(u32, &[Op])] = &[
     (1, flat::OPS),
     (1, linear::OPS),
     (2, linear::FUSED),
+    (3, linear::FUSED_3),
     (1, matmul::OPS),
     (1, param_value::OPS),
     (1, reduce::OPS),

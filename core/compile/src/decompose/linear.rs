@@ -31,13 +31,17 @@ pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Resul
     Ok(())
 }
 
-/// `op`, then `add` or `scale`.
+/// `op`, then `add` or `scale`, then `add` of a further value.
 fn product(parts: &mut Parts<'_>, whole: &Whole<'_>, op: &'static str) -> Result<()> {
     let target = whole.outputs[0];
     let Target::Value(output) = target else {
         return Err(unfit(whole, "its output is a gradient of a param"));
     };
     let inputs = &whole.inputs[..1];
+    let sum = match whole.inputs.get(2) {
+        None => target,
+        Some(_) => Target::Value(parts.like(output)),
+    };
     let (alpha, added) = (alpha(whole), whole.inputs.get(1));
     if alpha == 1.0 && added.is_none() {
         parts.emit_with(op, inputs, whole.params, target, Attributes::new());
@@ -47,8 +51,11 @@ fn product(parts: &mut Parts<'_>, whole: &Whole<'_>, op: &'static str) -> Result
     let to = Target::Value(plain);
     parts.emit_with(op, inputs, whole.params, to, Attributes::new());
     match added {
-        Some(&added) => parts.emit("add", &[added, plain], target, factor(alpha)),
-        None => parts.emit("scale", &[plain], target, factor(alpha)),
+        Some(&added) => parts.emit("add", &[added, plain], sum, factor(alpha)),
+        None => parts.emit("scale", &[plain], sum, factor(alpha)),
+    }
+    if let (Some(&residual), Target::Value(sum)) = (whole.inputs.get(2), sum) {
+        parts.emit("add", &[residual, sum], target, factor(1.0));
     }
     Ok(())
 }

@@ -215,3 +215,31 @@ fn a_rotation_of_a_rotation_is_not_joined_with_it() {
     };
     assert_eq!([of([1.0, 1.0]), of([1.0, 0.5])], [2, 2]);
 }
+
+#[test]
+fn a_residual_is_added_within_an_adapted_product() {
+    let residual = |graph: &mut Graph, x, [w, a, b]: [usize; 3]| {
+        let base = op::linear(graph, x, w, None);
+        let narrow = op::linear(graph, x, a, None);
+        let update = op::linear(graph, narrow, b, None);
+        let y = op::add(graph, base, update, 0.3);
+        op::add(graph, x, y, 1.0)
+    };
+    let of = |hidden: &[&str]| {
+        fused(&mut unit(residual), TRAINED, &without(hidden)).map(|c| c.join(" "))
+    };
+    let [forward, backward] = of(&[]);
+    assert_eq!(forward, "linear.1(1) 1 linear.1(1) 1 linear.3(3) 0.3");
+    let [other, same] = of(&["linear.3"]);
+    assert_eq!(
+        other,
+        "linear.1(1) 1 linear.1(1) 1 linear.2(2) 0.3 add.1(2) 1"
+    );
+    assert_eq!(backward, same);
+    let mut unit = unit(residual);
+    fused(&mut unit, TRAINED, &without(&[]));
+    let last = &unit.nodes[2].node;
+    let (x, base) = (unit.graph.inputs[0].value, unit.nodes[0].node.outputs[0]);
+    assert_eq!(last.inputs[1..], [base, x]);
+    assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
+}

@@ -11,6 +11,9 @@
 //! round(added + round(alpha dy W))`; `dweight += alpha dy^T x`. In the gradients alpha is a power
 //! of two, which may stand at any factor or sum and changes no bit there. So each has the bits of
 //! version 1 with `scale` and `add`, of which the core makes it.
+//!
+//! Version 3 of `linear` adds its version 2 to a further input `residual`, rounded in between: `y =
+//! round(residual + round(added + alpha round(x W^T + b)))`.
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, OpFlops, OpTraffic, accumulated,
@@ -44,6 +47,18 @@ pub(super) static LINEAR_2: OpDefinition = OpDefinition {
     kept_by_selective_recompute: true,
     in_place: Some(1),
     ..OpDefinition::fused("linear", 2, output)
+};
+
+pub(super) static LINEAR_3: OpDefinition = OpDefinition {
+    inputs: &["x", "added", "residual"],
+    params: LINEAR.params,
+    outputs: LINEAR.outputs,
+    attributes: ALPHA,
+    flops,
+    traffic,
+    kept_by_selective_recompute: true,
+    in_place: Some(1),
+    ..OpDefinition::fused("linear", 3, output)
 };
 
 pub(super) static LINEAR_INPUT_BACKWARD: OpDefinition = OpDefinition {
@@ -104,6 +119,7 @@ fn output(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
     call.width(0)?;
     call.expect(0, &rows(m, x))?;
     call.expect_optional(1, &rows(n, x))?;
+    call.expect_optional(2, &rows(n, x))?;
     call.expect_param(1, &[n])?;
     Ok(vec![rows(n, x)])
 }

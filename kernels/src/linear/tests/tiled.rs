@@ -30,6 +30,7 @@ fn check(weight: &dyn Rows<f32>, decoded: &[f32], tokens: usize, threads: usize)
     let onto = |alpha: f32, values| Sum {
         alpha: f64::from(alpha),
         added: Added::Values(values),
+        ..Sum::PRODUCT
     };
     let mut y = vec![bf16::NAN; tokens * n];
     let to = Onto {

@@ -64,7 +64,11 @@ where
     for &isa in sets {
         let onto = |alpha| {
             let added = Added::Output;
-            Combine::Sum(Sum { alpha, added })
+            Combine::Sum(Sum {
+                alpha,
+                added,
+                ..Sum::PRODUCT
+            })
         };
         for combine in [Combine::PRODUCT, onto(1.0), onto(-0.3)] {
             let to = (&before[..], combine);

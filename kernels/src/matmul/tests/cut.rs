@@ -68,6 +68,7 @@ fn a_sum_has_the_bits_of_a_product_and_a_sum_after_it() {
     {
         let (a, b) = (numbers::<E>(m * k, 1), numbers::<E>(n * k, 2));
         let (bias, before) = (numbers::<E::Acc>(n, 3), numbers::<E>(m * n, 4));
+        let further = numbers::<E>(m * n, 5);
         let sides = ((&a[..], Summed::Cols), (&b[..], Summed::Cols));
         let services = Threads(threads);
         for (isa, bias) in sets_for(E::DTYPE)
@@ -95,10 +96,20 @@ fn a_sum_has_the_bits_of_a_product_and_a_sum_after_it() {
                     (Added::Output, before.clone(), &sums),
                     (Added::Values(&before[..]), other(), &sums),
                 ] {
-                    let found = store(Sum { alpha, added }, out);
+                    let what = format!("{isa:?}, {m} x {n}, depth {k}, {added:?}");
+                    let sum = Sum {
+                        alpha,
+                        added,
+                        ..Sum::PRODUCT
+                    };
+                    assert!(store(sum, out.clone()) == *expected, "{what}");
+                    let residual = Some(&further[..]);
+                    let expected = further.iter().zip(expected);
+                    let expected = expected.map(|(r, sum)| E::store(r.load() + sum.load()));
+                    let found = store(Sum { residual, ..sum }, out);
                     assert!(
-                        found == *expected,
-                        "{isa:?}, {m} x {n}, depth {k}, {added:?}"
+                        found == expected.collect::<Vec<_>>(),
+                        "{what}, and a residual"
                     );
                 }
             }

@@ -33,6 +33,12 @@ pub const OPS: &[Op] = &[
 /// Version 2 of the same: with `added` and `alpha`, which version 1 does not have.
 pub const FUSED: &[Op] = OPS;
 
+/// Version 3: with a residual.
+pub const FUSED_3: &[Op] = &[Op {
+    name: "linear",
+    prepare: forward,
+}];
+
 /// How a launch reads a weight `[rows, cols]`.
 pub(super) struct Weight {
     size: (usize, usize),
@@ -181,16 +187,20 @@ fn packed(asked: &Asked<'_>, format: &Format, setting: &Setting<'_>, index: usiz
 struct Epilogue {
     alpha: f64,
     has_added: bool,
+    has_residual: bool,
 }
 
 /// Index of the input `added`.
 const ADDED: usize = 1;
+/// Index of the input `residual`.
+const RESIDUAL: usize = 2;
 
 impl Epilogue {
     fn of(asked: &Asked<'_>) -> Self {
         Epilogue {
             alpha: alpha(asked),
             has_added: asked.request.inputs.len() > ADDED,
+            has_residual: asked.request.inputs.len() > RESIDUAL,
         }
     }
 
@@ -212,10 +222,15 @@ impl Epilogue {
         } else {
             Added::Nothing
         };
+        let residual = self.has_residual.then(|| call.input(RESIDUAL));
         let alpha = self.alpha;
         Onto {
             values: call.output(0),
-            sum: Sum { alpha, added },
+            sum: Sum {
+                alpha,
+                added,
+                residual,
+            },
         }
     }
 }

@@ -19,7 +19,12 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.linear.2",
         asserts: "added + alpha (x W^T + bias) over dense and packed weights, also in place",
-        cases: linear,
+        cases: || linear(sum),
+    },
+    OpCheck {
+        name: "op.linear.3",
+        asserts: "residual + added + alpha (x W^T + b), also in the memory of what is added",
+        cases: || linear(|case, dtype, n, _, product| residual(case, dtype, n, product)),
     },
     OpCheck {
         name: "op.linear_input_backward.2",
@@ -88,8 +93,28 @@ fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, result: Near) -> Op
     }
 }
 
+/// A case of a part of a product that is added to something, and their sum to a residual. The part
+/// is small, because the product is rounded three times.
+fn residual(case: OpCase, dtype: DType, width: usize, product: Near) -> OpCase {
+    let (tokens, alpha) = (case.tokens as usize, -0.1);
+    let [added, residual] = [4, 5].map(|seed| drawn(tokens * width, dtype, seed));
+    let near = summed(&product, dtype, alpha, Some(&added));
+    let near = summed(&near, dtype, 1.0, Some(&residual));
+    let case = case.version(3).attribute("alpha", alpha);
+    let case = case.input(&rows(width), dtype, &added);
+    let case = case.input(&rows(width), dtype, &residual);
+    let case = case.output(&rows(width), dtype, near);
+    match tokens {
+        17 | 33 => case.in_place_of(1),
+        _ => case,
+    }
+}
+
+/// Makes the output of a product of that dtype and width, times a factor.
+type Finish = fn(OpCase, DType, usize, f64, Near) -> OpCase;
+
 /// `linear`: sums of M products, and the bias where T is odd.
-fn linear() -> Vec<OpCase> {
+fn linear(finish: Finish) -> Vec<OpCase> {
     each(|dtype, [t, n, m], weight, name| {
         let x = drawn(t * m, dtype, 1);
         let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
@@ -112,7 +137,7 @@ fn linear() -> Vec<OpCase> {
             None => case,
             Some(b) => case.param(&[n], weight.dtype, b),
         };
-        sum(case, dtype, n, factor(t, -0.3), product)
+        finish(case, dtype, n, factor(t, -0.3), product)
     })
 }
 
