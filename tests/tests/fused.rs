@@ -7,14 +7,14 @@ use swapping::{Job, Outcomes, plugin_folder};
 
 /// All fused ops.
 const FUSED: &str = "linear.2,linear_input_backward.2,linear_weight_backward.2,rms_norm_backward.2,\
-                     rope.2,rope_backward.2,linear.3";
+                     rope.2,rope_backward.2,linear.3,linear_input_backward.3";
 /// Fused ops that are hidden: all, those of products' gradients, all but the input's gradient added
 /// up, what a backend of interface 0.6 does not list.
 const SOME: [&str; 4] = [
     FUSED,
-    "linear_input_backward.2,linear_weight_backward.2",
+    "linear_input_backward.2,linear_weight_backward.2,linear_input_backward.3",
     "linear.2,linear_weight_backward.2,rms_norm_backward.2,rope.2",
-    "rms_norm_backward.2,rope.2,rope_backward.2,linear.3",
+    "rms_norm_backward.2,rope.2,rope_backward.2,linear.3,linear_input_backward.3",
 ];
 /// A job on `late`, without dropout.
 const KEYS: [&str; 2] = ["run.backend=\"late\"", "adapter.lora.dropout=0"];

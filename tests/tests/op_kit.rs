@@ -144,6 +144,7 @@ fn results_that_follow_from_the_workspace_are_found() {
         "linear.2",
         "linear.3",
         "linear_input_backward.2",
+        "linear_input_backward.3",
         "linear_weight_backward.2",
         "rms_norm_weight_backward",
         "attention",

@@ -132,11 +132,23 @@ const DECOMPOSITIONS: &[Decomposition] = &[
 ];
 
 /// The fused ops that are version 3 of others.
-const FUSED_3: &[Decomposition] = &[Decomposition {
-    op: "linear",
-    decompose: linear::forward,
-    parts: &["add", "linear", "scale"],
-}];
+const FUSED_3: &[Decomposition] = &[
+    Decomposition {
+        op: "linear",
+        decompose: linear::forward,
+        parts: &["add", "linear", "scale"],
+    },
+    Decomposition {
+        op: "linear_input_backward",
+        decompose: linear::both_backward,
+        parts: &[
+            "add",
+            "linear_input_backward",
+            "linear_weight_backward",
+            "scale",
+        ],
+    },
+];
 
 /// The fused ops that are version 2 of others.
 const FUSED: &[Decomposition] = &[

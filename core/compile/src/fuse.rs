@@ -1,5 +1,5 @@
 //! Products and gradients of norms, and sums and multiples of their results alone; rotations by the
-//! same angles -> fused calls, where a backend lists them.
+//! same angles; both gradients of a product -> fused calls, where a backend lists them.
 //!
 //! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
 //! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
@@ -49,6 +49,9 @@ pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     if ops.lists("rope_backward", FUSED) {
         let nodes = std::mem::take(&mut backward.nodes);
         backward.nodes = pairs::rotations(nodes, "rope_backward");
+    }
+    if ops.lists("linear_input_backward", pairs::GRADIENTS) {
+        pairs::gradients(&mut backward.nodes);
     }
 }
 

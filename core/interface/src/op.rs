@@ -98,6 +98,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &linear::LINEAR_2,
     &linear::LINEAR_3,
     &linear::LINEAR_INPUT_BACKWARD_2,
+    &linear::LINEAR_INPUT_BACKWARD_3,
     &linear::LINEAR_WEIGHT_BACKWARD_2,
     &linear::BIAS_BACKWARD,
     &rms_norm::RMS_NORM,

@@ -15,6 +15,7 @@ fn bugs_of_fused_ops_are_found() {
             ("linear.3", "no alpha", alpha),
             ("linear.3", "the last of the residual", Bug::Drops(2, 4)),
             ("linear_input_backward.2", "no alpha", alpha),
+            ("linear_input_backward.3", "no alpha", alpha),
             (
                 "linear_input_backward.2",
                 "the last added",

@@ -2,21 +2,55 @@
 //! bit.
 
 use espalier_interface::Result;
-use espalier_interface::graph::Attributes;
+use espalier_interface::graph::{Attributes, ValueId};
 
 use super::parts::{Parts, Whole};
 use super::unfit;
 use crate::grad::Target;
 
 pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    product(parts, whole, "linear")
+    let (added, residual) = (whole.inputs.get(1), whole.inputs.get(2));
+    let target = whole.outputs[0];
+    let Some(&residual) = residual else {
+        return product(parts, whole, "linear", added.copied(), target);
+    };
+    let sum = parts.like(value(whole, target)?);
+    product(parts, whole, "linear", added.copied(), Target::Value(sum))?;
+    parts.emit("add", &[residual, sum], target, factor(1.0));
+    Ok(())
 }
 
 pub(super) fn input_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    product(parts, whole, "linear_input_backward")
+    let added = whole.inputs.get(1).copied();
+    product(
+        parts,
+        whole,
+        "linear_input_backward",
+        added,
+        whole.outputs[0],
+    )
 }
 
 pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    weight_gradient(parts, whole, whole.outputs[0]);
+    Ok(())
+}
+
+/// The gradients of the input and of the weight.
+pub(super) fn both_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    weight_gradient(parts, whole, whole.outputs[1]);
+    let added = whole.inputs.get(2).copied();
+    product(
+        parts,
+        whole,
+        "linear_input_backward",
+        added,
+        whole.outputs[0],
+    )
+}
+
+/// `scale`, then the gradient of a weight, of the first two inputs.
+fn weight_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, target: Target) {
     let (dy, x) = (whole.inputs[0], whole.inputs[1]);
     let dy = match alpha(whole) {
         1.0 => dy,
@@ -26,38 +60,39 @@ pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Resul
             scaled
         }
     };
-    let (op, target) = ("linear_weight_backward", whole.outputs[0]);
+    let op = "linear_weight_backward";
     parts.emit(op, &[dy, x], target, Attributes::new());
-    Ok(())
 }
 
-/// `op`, then `add` or `scale`, then `add` of a further value.
-fn product(parts: &mut Parts<'_>, whole: &Whole<'_>, op: &'static str) -> Result<()> {
-    let target = whole.outputs[0];
-    let Target::Value(output) = target else {
-        return Err(unfit(whole, "its output is a gradient of a param"));
-    };
-    let inputs = &whole.inputs[..1];
-    let sum = match whole.inputs.get(2) {
-        None => target,
-        Some(_) => Target::Value(parts.like(output)),
-    };
-    let (alpha, added) = (alpha(whole), whole.inputs.get(1));
+/// `op` of the first input, then `add` to what is added, or `scale`.
+fn product(
+    parts: &mut Parts<'_>,
+    whole: &Whole<'_>,
+    op: &'static str,
+    added: Option<ValueId>,
+    target: Target,
+) -> Result<()> {
+    let (inputs, alpha) = (&whole.inputs[..1], alpha(whole));
     if alpha == 1.0 && added.is_none() {
         parts.emit_with(op, inputs, whole.params, target, Attributes::new());
         return Ok(());
     }
-    let plain = parts.like(output);
+    let plain = parts.like(value(whole, target)?);
     let to = Target::Value(plain);
     parts.emit_with(op, inputs, whole.params, to, Attributes::new());
     match added {
-        Some(&added) => parts.emit("add", &[added, plain], sum, factor(alpha)),
-        None => parts.emit("scale", &[plain], sum, factor(alpha)),
-    }
-    if let (Some(&residual), Target::Value(sum)) = (whole.inputs.get(2), sum) {
-        parts.emit("add", &[residual, sum], target, factor(1.0));
+        Some(added) => parts.emit("add", &[added, plain], target, factor(alpha)),
+        None => parts.emit("scale", &[plain], target, factor(alpha)),
     }
     Ok(())
+}
+
+/// The value that a product is put into.
+fn value(whole: &Whole<'_>, target: Target) -> Result<ValueId> {
+    match target {
+        Target::Value(value) => Ok(value),
+        Target::Gradient(_) => Err(unfit(whole, "its output is a gradient of a param")),
+    }
 }
 
 fn alpha(whole: &Whole<'_>) -> f64 {

@@ -1,6 +1,10 @@
 //! Two calls that read the same values -> one.
 
-use super::Call;
+use super::{Call, alpha};
+use crate::grad::{GradNode, Target};
+
+/// The version of `linear_input_backward` that adds the weight's gradient, too.
+pub(super) const GRADIENTS: u32 = 3;
 
 /// The place of two calls as one.
 enum Place {
@@ -51,4 +55,42 @@ fn partner<C: Call>(calls: &[C], first: usize, op: &str) -> Option<(usize, Place
         }
     }
     None
+}
+
+/// Makes one call of each weight's gradient and the gradient of its product's input.
+pub(super) fn gradients(nodes: &mut Vec<GradNode>) {
+    let mut at = 0;
+    while at < nodes.len() {
+        let Some(of_input) = input_gradient(nodes, at) else {
+            at += 1;
+            continue;
+        };
+        let of_weight = nodes.remove(at);
+        let both = &mut nodes[of_input - 1];
+        both.version = GRADIENTS;
+        both.inputs.insert(1, of_weight.inputs[1]);
+        both.outputs.extend(of_weight.outputs);
+    }
+}
+
+/// The gradient of the input of the product whose weight's gradient is at `at`, if it may be added
+/// to that gradient's place.
+fn input_gradient(nodes: &[GradNode], at: usize) -> Option<usize> {
+    let of_weight = &nodes[at];
+    let &[Target::Gradient(weight)] = &of_weight.outputs[..] else {
+        return None;
+    };
+    let is_of_input = |node: &GradNode| {
+        let is_product = node.op == "linear_input_backward" && node.version < GRADIENTS;
+        let reads = node.params == [weight] && node.inputs[0] == of_weight.inputs[0];
+        is_product && reads && alpha(node) == alpha(of_weight)
+    };
+    if of_weight.op != "linear_weight_backward" {
+        return None;
+    }
+    let found = nodes.iter().skip(at + 1).position(is_of_input)? + at + 1;
+    // Gradients of a weight are added in order.
+    let mut between = nodes[at + 1..found].iter();
+    let adds = |node: &GradNode| node.outputs.contains(&Target::Gradient(weight));
+    (!between.any(adds)).then_some(found)
 }

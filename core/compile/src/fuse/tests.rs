@@ -74,13 +74,24 @@ fn an_adapter_s_product_is_added_to_the_base_s() {
     assert_eq!(
         backward,
         [
-            "linear_weight_backward.2(2) 2",
-            "linear_input_backward.2(1) 2",
-            "linear_weight_backward.1(2) 1",
-            "linear_input_backward.1(1) 1",
+            "linear_input_backward.3(2) 2",
+            "linear_input_backward.3(2) 1",
             "linear_input_backward.2(2) 1",
         ]
     );
+    let [_, backward] = fused(
+        &mut adapted(2.0),
+        TRAINED,
+        &without(&["linear_input_backward.3"]),
+    );
+    let apart = [
+        "linear_weight_backward.2(2) 2",
+        "linear_input_backward.2(1) 2",
+        "linear_weight_backward.1(2) 1",
+        "linear_input_backward.1(1) 1",
+        "linear_input_backward.2(2) 1",
+    ];
+    assert_eq!(backward, apart);
     let last = &unit.nodes[2].node;
     assert_eq!(last.inputs[1], unit.nodes[0].node.outputs[0], "the base's");
     assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
@@ -94,8 +105,8 @@ fn a_factor_that_is_no_power_of_two_stays_a_pass_of_gradients() {
         backward[..3],
         [
             "scale.1(1) 0.3",
-            "linear_weight_backward.1(2) 1",
-            "linear_input_backward.1(1) 1"
+            "linear_input_backward.3(2) 1",
+            "linear_input_backward.3(2) 1"
         ]
     );
 }
@@ -113,7 +124,11 @@ fn a_backend_gets_what_it_lists() {
     let [forward, backward] = fused(
         &mut adapted(2.0),
         TRAINED,
-        &without(&["linear_weight_backward.2", "linear.2"]),
+        &without(&[
+            "linear_weight_backward.2",
+            "linear.2",
+            "linear_input_backward.3",
+        ]),
     );
     assert_eq!(forward[3], "add.1(2) 2");
     assert_eq!(
@@ -242,4 +257,22 @@ fn a_residual_is_added_within_an_adapted_product() {
     let (x, base) = (unit.graph.inputs[0].value, unit.nodes[0].node.outputs[0]);
     assert_eq!(last.inputs[1..], [base, x]);
     assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
+}
+
+#[test]
+fn gradients_of_a_weight_that_is_used_twice_are_added_in_order() {
+    let twice = |graph: &mut Graph, x, [w, ..]: [usize; 3]| {
+        let once = op::linear(graph, x, w, None);
+        op::linear(graph, once, w, None)
+    };
+    let [_, backward] = fused(&mut unit(twice), &[true, false, false], &without(&[]));
+    assert_eq!(backward, ["linear_input_backward.3(2) 1"; 2]);
+    let mut unit = unit(twice);
+    let made = differentiate(&mut unit, &[true, false, false], InputGradient::Wanted);
+    let mut nodes = made.expect("every op has a rule").nodes;
+    // Another gradient of the same weight stands between the first two.
+    nodes.swap(1, 2);
+    pairs::gradients(&mut nodes);
+    let versions: Vec<u32> = nodes.iter().map(|node| node.version).collect();
+    assert_eq!(versions, [1, 1, 3]);
 }

@@ -13,7 +13,9 @@
 //! version 1 with `scale` and `add`, of which the core makes it.
 //!
 //! Version 3 of `linear` adds its version 2 to a further input `residual`, rounded in between: `y =
-//! round(residual + round(added + alpha round(x W^T + b)))`.
+//! round(residual + round(added + alpha round(x W^T + b)))`. Version 3 of `linear_input_backward`
+//! also reads x and adds the weight's gradient, as version 2 of `linear_weight_backward` does, with
+//! the same alpha: dy, x, optional `added`; weight -> dx, dweight.
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, OpFlops, OpTraffic, accumulated,
@@ -82,6 +84,29 @@ pub(super) static LINEAR_INPUT_BACKWARD_2: OpDefinition = OpDefinition {
     ..OpDefinition::fused("linear_input_backward", 2, |call| {
         power_of_two(call)?;
         input_gradient(call)
+    })
+};
+
+pub(super) static LINEAR_INPUT_BACKWARD_3: OpDefinition = OpDefinition {
+    inputs: &["dy", "x"],
+    optional_inputs: &["added"],
+    params: &[dense("weight")],
+    outputs: &[written("dx"), accumulated("dweight")],
+    attributes: ALPHA,
+    flops: |call| OpFlops {
+        per_token: flops(call).per_token + weight_gradient_flops(call).per_token,
+        ..OpFlops::NONE
+    },
+    traffic,
+    in_place: Some(2),
+    ..OpDefinition::fused("linear_input_backward", 3, |call| {
+        power_of_two(call)?;
+        let [n, m] = call.matrix(0)?;
+        let dy = call.inputs[0].dtype;
+        call.expect(0, &rows(n, dy))?;
+        call.expect(1, &rows(m, dy))?;
+        call.expect_optional(2, &rows(m, dy))?;
+        Ok(vec![rows(m, dy), fixed(&[n, m], reduced(dy))])
     })
 };
 

@@ -33,11 +33,17 @@ pub const OPS: &[Op] = &[
 /// Version 2 of the same: with `added` and `alpha`, which version 1 does not have.
 pub const FUSED: &[Op] = OPS;
 
-/// Version 3: with a residual.
-pub const FUSED_3: &[Op] = &[Op {
-    name: "linear",
-    prepare: forward,
-}];
+/// Version 3: with a residual, and of both gradients.
+pub const FUSED_3: &[Op] = &[
+    Op {
+        name: "linear",
+        prepare: forward,
+    },
+    Op {
+        name: "linear_input_backward",
+        prepare: both_backward,
+    },
+];
 
 /// How a launch reads a weight `[rows, cols]`.
 pub(super) struct Weight {
@@ -186,21 +192,28 @@ fn packed(asked: &Asked<'_>, format: &Format, setting: &Setting<'_>, index: usiz
 #[derive(Clone, Copy)]
 struct Epilogue {
     alpha: f64,
-    has_added: bool,
-    has_residual: bool,
+    /// Index of the input `added`.
+    added: Option<usize>,
+    /// Index of the input `residual`.
+    residual: Option<usize>,
 }
 
-/// Index of the input `added`.
-const ADDED: usize = 1;
-/// Index of the input `residual`.
-const RESIDUAL: usize = 2;
-
 impl Epilogue {
-    fn of(asked: &Asked<'_>) -> Self {
+    /// What is added to a product that has `inputs` inputs of its own.
+    fn after(inputs: usize, asked: &Asked<'_>) -> Self {
+        let index = |index: usize| (index < asked.request.inputs.len()).then_some(index);
         Epilogue {
             alpha: alpha(asked),
-            has_added: asked.request.inputs.len() > ADDED,
-            has_residual: asked.request.inputs.len() > RESIDUAL,
+            added: index(inputs),
+            residual: index(inputs + 1),
+        }
+    }
+
+    /// A kernel whose output may lie in the memory of what is added.
+    fn in_place(self, run: Made) -> Made {
+        match self.added {
+            Some(index) => run.in_place_of(index),
+            None => run,
         }
     }
 
@@ -208,7 +221,7 @@ impl Epilogue {
     where
         E::Acc: Scalar,
     {
-        if self.has_added || self.alpha != 1.0 {
+        if self.added.is_some() || self.alpha != 1.0 {
             kernel::sum_workspace_bytes::<E>(isa, threads, most)
         } else {
             kernel::workspace_bytes::<E>(isa, threads, most)
@@ -217,12 +230,9 @@ impl Epilogue {
 
     /// The launch's output, and what the product is added to.
     fn onto<'c, E: Element>(self, call: &'c Call<'_>) -> Onto<'c, E> {
-        let added = if self.has_added {
-            call.added(ADDED)
-        } else {
-            Added::Nothing
-        };
-        let residual = self.has_residual.then(|| call.input(RESIDUAL));
+        let added = self.added.map(|index| call.added(index));
+        let added = added.unwrap_or(Added::Nothing);
+        let residual = self.residual.map(|index| call.input(index));
         let alpha = self.alpha;
         Onto {
             values: call.output(0),
@@ -246,7 +256,7 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         2 => Some(Weight::new(asked, setting, 1, weight.ranges)?),
         _ => None,
     };
-    let (isa, epilogue) = (setting.isa, Epilogue::of(asked));
+    let (isa, epilogue) = (setting.isa, Epilogue::after(1, asked));
     let (n, m) = weight.size();
     let most = [asked.max_tokens(), n, m];
     compute!(asked, asked.input(0).dtype, E => {
@@ -267,13 +277,13 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         });
         let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
         let run = run.with_workspace(bytes);
-        Ok(if epilogue.has_added { run.in_place_of(ADDED) } else { run })
+        Ok(epilogue.in_place(run))
     })
 }
 
 fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
-    let (isa, epilogue) = (setting.isa, Epilogue::of(asked));
+    let (isa, epilogue) = (setting.isa, Epilogue::after(1, asked));
     let (n, m) = weight.size();
     let most = [asked.max_tokens(), m, n];
     compute!(asked, asked.input(0).dtype, E => {
@@ -286,7 +296,32 @@ fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         });
         let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
         let run = run.with_workspace(bytes);
-        Ok(if epilogue.has_added { run.in_place_of(ADDED) } else { run })
+        Ok(epilogue.in_place(run))
+    })
+}
+
+/// Both gradients, one after the other in the same workspace.
+fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let (isa, epilogue) = (setting.isa, Epilogue::after(2, asked));
+    let (n, m) = weight.size();
+    let tokens = asked.max_tokens();
+    compute!(asked, asked.input(0).dtype, E => {
+        type R = <E as Element>::Acc;
+        let run = Made::new(move |call| {
+            let (dy, x) = (call.input::<E>(0), call.input(1));
+            let (dx, values) = (epilogue.onto(call), call.output(1));
+            let space = call.workspace_bytes();
+            weight.with(call, |weight| {
+                kernel::input_backward(isa, call.services, dy, weight, dx, &mut *space);
+            })?;
+            let dweight = WeightGradient { values, size: (n, m), alpha: epilogue.alpha };
+            kernel::weight_backward(isa, call.services, dy, x, dweight, space);
+            Ok(())
+        });
+        let of_input = epilogue.workspace_bytes::<E>(isa, setting.threads, [tokens, m, n]);
+        let of_weight = kernel::workspace_bytes::<R>(isa, setting.threads, [n, m, tokens]);
+        Ok(epilogue.in_place(run.with_workspace(of_input.max(of_weight))))
     })
 }
 

@@ -4,7 +4,7 @@
 //! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
 //! the product's own rounding to f32.
 
-use espalier_interface::DType;
+use espalier_interface::{DType, WeightLayout};
 
 use super::linear::{SHAPES, each};
 use super::{COMPUTE, fixed, norm, rows, terms};
@@ -30,6 +30,11 @@ pub const OPS: &[OpCheck] = &[
         name: "op.linear_input_backward.2",
         asserts: "added + alpha dy W over dense and packed weights, also in place",
         cases: linear_input_backward,
+    },
+    OpCheck {
+        name: "op.linear_input_backward.3",
+        asserts: "added + alpha dy W, also in place, and alpha dy^T x is added to the gradient",
+        cases: both_backward,
     },
     OpCheck {
         name: "op.linear_weight_backward.2",
@@ -158,19 +163,24 @@ fn linear_input_backward() -> Vec<OpCase> {
     })
 }
 
-/// `linear_weight_backward`: sums of T products, times a power of two, on top of what is there.
+/// `linear_weight_backward`: what the gradient holds, and the sums of T products, times a power of
+/// two, on top of it.
+fn weight_gradient([dy, x]: [&[f64]; 2], [t, n, m]: [usize; 3], alpha: f64) -> (Vec<f64>, Near) {
+    let start = drawn(n * m, DType::F32, 3);
+    let of = oracle::linear_weight_backward;
+    let magnitudes = of(&absolute(dy), &absolute(x), [n, m]);
+    let magnitudes = oracle::add(&absolute(&start), &magnitudes, alpha.abs());
+    let values = oracle::add(&start, &of(dy, x, [n, m]), alpha);
+    (start, Near::relative(values, &magnitudes, terms(t, 1)))
+}
+
 fn linear_weight_backward() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in COMPUTE {
         for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
             let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
-            let start = drawn(n * m, DType::F32, 3);
             let alpha = factor(t, if n < m { 0.5 } else { -2.0 });
-            let of = oracle::linear_weight_backward;
-            let magnitudes = of(&absolute(&dy), &absolute(&x), [n, m]);
-            let magnitudes = oracle::add(&absolute(&start), &magnitudes, alpha.abs());
-            let values = oracle::add(&start, &of(&dy, &x, [n, m]), alpha);
-            let expected = Near::relative(values, &magnitudes, terms(t, 1));
+            let (start, expected) = weight_gradient([&dy, &x], [t, n, m], alpha);
             let name = format!("{dtype}, T {t}, N {n}, M {m}, alpha {alpha}");
             let case = OpCase::new("linear_weight_backward", t, name).version(VERSION);
             let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
@@ -182,4 +192,25 @@ fn linear_weight_backward() -> Vec<OpCase> {
         }
     }
     cases
+}
+
+/// The cases of `linear_input_backward` over dense weights, with x and the weight's gradient.
+fn both_backward() -> Vec<OpCase> {
+    let mut cases = linear_input_backward();
+    cases.retain(|case| matches!(case.request.params[0].layout, WeightLayout::Dense(_)));
+    let both = cases.into_iter().map(|case| {
+        let [n, m] = [0, 1].map(|axis| case.request.params[0].shape[axis] as usize);
+        let (t, dtype) = (case.tokens as usize, case.request.inputs[0].dtype);
+        let alpha = case.request.attributes.optional_number("alpha");
+        let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
+        let (start, near) = weight_gradient([&dy, &x], [t, n, m], alpha.unwrap_or(1.0));
+        let case = case.version(3).input(&rows(m), dtype, &x);
+        let mut case = case.updated(&fixed([n, m]), DType::F32, &start, near);
+        // What is added is the last input.
+        case.inputs[1..].reverse();
+        case.request.inputs[1..].reverse();
+        case.in_place_of = case.in_place_of.map(|index| index + 1);
+        case
+    });
+    both.collect()
 }

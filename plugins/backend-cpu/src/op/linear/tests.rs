@@ -236,6 +236,52 @@ fn sums_after_products<E: Element>() {
     }
 }
 
+/// Both gradients in one launch are those of two, in their own memory and in that of what is added.
+fn gradients_of_one_launch<E: Element>() {
+    let (x, dy, added) = (
+        rows(&normal::<E>(T * M, 1), M),
+        rows(&normal::<E>(T * N, 2), N),
+        rows(&normal::<E>(T * M, 3), M),
+    );
+    let weight = normal::<f32>(N * M, 4);
+    let start = array(
+        &[Fixed(N as u64), Fixed(M as u64)],
+        &normal::<E::Acc>(N * M, 5),
+    );
+    for (alpha, sums) in [(1.0, true), (-0.5, true), (4.0, false)] {
+        let of = |op, inputs: &[&Array]| {
+            let mut rig = Rig::new(op, T).with("alpha", alpha);
+            let is_summed = sums && op != "linear_weight_backward.2";
+            let inputs = inputs.iter().copied().chain(is_summed.then_some(&added));
+            rig.inputs = inputs.cloned().collect();
+            rig
+        };
+        let shape = [N as u64, M as u64];
+        let dx = of("linear_input_backward.2", &[&dy]);
+        let dx = dx.param(&shape, &weight).output(x.clone()).run().unwrap();
+        let dweight = of("linear_weight_backward.2", &[&dy, &x]).output(start.clone());
+        let expected = [dx, dweight.run().unwrap()].concat();
+        let both = of("linear_input_backward.3", &[&dy, &x]).param(&shape, &weight);
+        let both = both.output(x.clone()).output(start.clone());
+        assert!(both.run().unwrap() == expected, "alpha {alpha}");
+        if sums {
+            let mut ranges = both.ranges();
+            let output = ranges.len() - 2;
+            ranges[output] = ranges[2];
+            both.launch(&ranges).unwrap();
+            let found = [output, output + 1].map(|index| both.read(ranges[index]));
+            assert!(found[..] == expected, "alpha {alpha}, in place");
+        }
+    }
+}
+
+#[test]
+fn both_gradients_of_one_launch_have_the_bits_of_two() {
+    gradients_of_one_launch::<f32>();
+    gradients_of_one_launch::<bf16>();
+    gradients_of_one_launch::<f64>();
+}
+
 #[test]
 fn fused_products_have_the_bits_of_products_and_sums_also_in_place() {
     sums_after_products::<f32>();
