@@ -54,7 +54,14 @@ pub struct Limits {
     /// The cache that attention reads, where the program generates text. Such a program has no
     /// backward pass and no loss.
     pub cache: Option<CacheShape>,
+    /// Bytes of logits in a chunk of the head, about: [`HEAD_CHUNK_BYTES`], or what the device asks
+    /// for.
+    pub head_chunk_bytes: u64,
 }
+
+/// Bytes of logits in a chunk of the head where the device does not say. It is the same on every
+/// machine, so that no result depends on one.
+pub const HEAD_CHUNK_BYTES: u64 = 16 << 20;
 
 /// A scalar argument of a launch, by the name that the op's definition has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -166,8 +166,14 @@ pub fn make(
     let Programs {
         main: program,
         generator,
-    } = Programs::compile(&adapted, &mut params, demand, config.model.recompute)
-        .map_err(|why| no_program(components, why))?;
+    } = Programs::compile(
+        &adapted,
+        &mut params,
+        demand,
+        config.model.recompute,
+        &device_info,
+    )
+    .map_err(|why| no_program(components, why))?;
     let optimizer = optimizer(config, dtypes)?;
     let trained = Trained {
         params: &params,

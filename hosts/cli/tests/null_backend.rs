@@ -81,6 +81,7 @@ fn launches_of_a_step_are_those_of_the_plan() {
     let cases = [
         "--plugins nf4,lora",
         "--plugins lora --set model.recompute=\"layer\" --set data.micro_batch=1",
+        "--plugins lora --set data.pack_tokens=500 --set backend.null.head_chunk_bytes=1",
     ];
     for (index, words) in cases.into_iter().enumerate() {
         let words = format!("{words} --set data.batch_size=4");
@@ -110,6 +111,44 @@ fn launches_of_a_step_are_those_of_the_plan() {
             first["host_waits"].as_f64(),
             Some(micro_batches + 1.0),
             "{words}"
+        );
+    }
+}
+
+/// A head of 512 outputs has 2 KiB of logits for each token. Chunks are multiples of 64 tokens.
+#[test]
+fn the_head_is_read_once_for_each_chunk_of_the_size_that_the_device_asks_for() {
+    let training = training();
+    let words = "--plugins lora --set data.max_seq_len=640 --set data.pack_tokens=640 --json \
+                 --set model.compute=f32";
+    let plan = |bytes: u64| {
+        let words = format!("{words} --set backend.null.head_chunk_bytes={bytes}");
+        let plan = plan(&training, &words);
+        assert!(plan.status.success(), "{bytes}: {}", error(&plan));
+        serde_json::from_slice::<Json>(&plan.stdout).expect("JSON")
+    };
+    let whole = plan(0);
+    let number = |plan: &Json, path: &str| plan.pointer(path).and_then(Json::as_f64).expect(path);
+    assert_eq!(number(&whole, "/work/tokens"), 640.0);
+    let (launches, bytes) = (
+        "/launches/ops/cross_entropy/launches",
+        "/launches/micro_batch/bytes",
+    );
+    assert_eq!(number(&whole, launches), 1.0);
+    let mut before = number(&whole, bytes);
+    for (chunk, chunks) in [(320, 2.0), (128, 5.0), (64, 10.0)] {
+        let plan = plan(chunk * 2048);
+        assert_eq!(number(&plan, launches), chunks, "{chunk} tokens in a chunk");
+        let moved = number(&plan, bytes);
+        assert!(
+            moved > before,
+            "{chunk} tokens in a chunk: {moved}, {before}"
+        );
+        before = moved;
+        let logits = number(&plan, "/memory/logits");
+        assert!(
+            logits < number(&whole, "/memory/logits"),
+            "{chunk}: {logits}"
         );
     }
 }

@@ -80,6 +80,7 @@ impl Backend for CpuBackend {
             instruction_set: machine::instruction_set(self.isa).to_owned(),
             shares_host_memory: true,
             exact_memory: true,
+            head_chunk_bytes: None,
         }])
     }
 

@@ -296,6 +296,7 @@ fn device() -> DeviceInfo {
         instruction_set: "avx2".to_owned(),
         shares_host_memory: true,
         exact_memory: true,
+        head_chunk_bytes: Some(3),
     }
 }
 

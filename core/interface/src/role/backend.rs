@@ -29,6 +29,13 @@ pub struct DeviceInfo {
     /// True where the backend allocates exactly the bytes asked for; else planned sizes are
     /// estimates.
     pub exact_memory: bool,
+    /// Bytes of logits in a chunk of the model's head. Each chunk reads the head's weight once
+    /// forward and once backward, and has its logits and their gradients in device memory. `None`
+    /// for 16 MiB, also from backends before 0.7. The sum of the head's weight gradient goes from
+    /// chunk to chunk, so that its rounding depends on this number: give all devices of one
+    /// instruction set the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_chunk_bytes: Option<u64>,
 }
 
 /// A buffer of a device.

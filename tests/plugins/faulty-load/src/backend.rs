@@ -28,6 +28,7 @@ impl Backend for Numb {
             instruction_set: String::new(),
             shares_host_memory: true,
             exact_memory: false,
+            head_chunk_bytes: None,
         }])
     }
 

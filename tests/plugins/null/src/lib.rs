@@ -25,6 +25,8 @@ struct Null {
     ops: Vec<OpId>,
     /// Whether the host reaches pinned memory.
     pinned: bool,
+    /// Bytes of logits in a chunk of the head, where it asks for a number.
+    head_chunk_bytes: Option<u64>,
 }
 
 impl Backend for Null {
@@ -37,6 +39,7 @@ impl Backend for Null {
             instruction_set: "none".to_owned(),
             shares_host_memory: false,
             exact_memory: true,
+            head_chunk_bytes: self.head_chunk_bytes,
         }])
     }
 
@@ -83,6 +86,13 @@ const NULL: Component = Component {
             range: "",
             doc: "pinned memory has an address for the host",
         },
+        OptionSpec {
+            name: "head_chunk_bytes",
+            kind: OptionKind::INTEGER,
+            default: "0",
+            range: "0..",
+            doc: "bytes of logits in a chunk of the head; 0: it does not ask for a number",
+        },
     ],
     capabilities: &[],
     create: |options, _| {
@@ -99,6 +109,8 @@ const NULL: Component = Component {
             memory: options.integer("memory")? as u64,
             ops,
             pinned: options.flag("pinned")?,
+            head_chunk_bytes: Some(options.integer("head_chunk_bytes")? as u64)
+                .filter(|&bytes| bytes > 0),
         })))
     },
 };

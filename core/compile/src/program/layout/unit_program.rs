@@ -15,9 +15,6 @@ use crate::program::draft::Draft;
 use crate::program::value_location::{Extent, ValueLocation};
 use crate::program::{Limits, UnitProgram};
 
-/// Bytes that the logits of a chunk fill, about. A function of the shape alone, so that no result
-/// depends on the machine.
-const CHUNK_BYTES: u64 = 16 << 20;
 /// Fewest tokens of a chunk. Chunks are multiples of it, which keeps every operand aligned.
 const CHUNK_STEP: u64 = 64;
 
@@ -120,8 +117,8 @@ impl Layout<'_> {
         Ok(fixed)
     }
 
-    /// Tokens of a head's chunk: about [`CHUNK_BYTES`] of logits. Where the program generates,
-    /// each sequence needs the logits of one token only.
+    /// Tokens of a head's chunk: about as many as fill the limit with logits. Where the program
+    /// generates, each sequence needs the logits of one token only.
     fn chunk_tokens(&self, draft: &Draft) -> u64 {
         let logits = grad::output(&draft.unit.graph, "logits");
         let per_token = logits.and_then(|value| draft.extent(value, self.dtypes).ok());
@@ -129,7 +126,7 @@ impl Layout<'_> {
             Some(Extent::PerToken(bytes)) => bytes.max(1),
             _ => 1,
         };
-        let steps = (CHUNK_BYTES / bytes / CHUNK_STEP).max(1);
+        let steps = (self.limits.head_chunk_bytes / bytes / CHUNK_STEP).max(1);
         let most = match self.limits.cache {
             Some(shape) => shape.slots,
             None => self.limits.max_tokens.div_ceil(CHUNK_STEP) * CHUNK_STEP,

@@ -89,6 +89,7 @@ fn decided(shares_host_memory: bool, kinds: &[MemoryKind]) -> Result<bool, Error
         instruction_set: String::new(),
         shares_host_memory,
         exact_memory: true,
+        head_chunk_bytes: None,
     };
     let decided = stages_calls(&device, &info);
     assert_eq!(device.live.lock().expect("no panic").len(), 0);

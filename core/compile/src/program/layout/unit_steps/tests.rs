@@ -9,6 +9,7 @@ use super::*;
 use crate::decompose::BackendOps;
 use crate::fuse::fuse;
 use crate::grad::Backward;
+use crate::program::HEAD_CHUNK_BYTES;
 use crate::recompute::{Recompute, Retention};
 use crate::splice::{Placed, UnitGraph};
 
@@ -89,6 +90,7 @@ fn places(draft: &Draft) -> ([u64; 2], u64) {
             max_sequences: 1,
             recompute: Recompute::None,
             cache: None,
+            head_chunk_bytes: HEAD_CHUNK_BYTES,
         },
         fixed: &fixed,
         work_begin: 128,
