@@ -163,17 +163,10 @@ pub fn make(
         dtypes,
         ops: &ops,
     };
-    let Programs {
-        main: program,
-        generator,
-    } = Programs::compile(
-        &adapted,
-        &mut params,
-        demand,
-        config.model.recompute,
-        &device_info,
-    )
-    .map_err(|why| no_program(components, why))?;
+    let recompute = config.model.recompute;
+    let programs = Programs::compile(&adapted, &mut params, demand, recompute, &device_info);
+    let programs = programs.map_err(|why| no_program(components, why))?;
+    let (program, generator) = (programs.main, programs.generator);
     let optimizer = optimizer(config, dtypes)?;
     let trained = Trained {
         params: &params,

@@ -97,7 +97,13 @@ pub(super) static LINEAR_INPUT_BACKWARD_3: OpDefinition = OpDefinition {
         per_token: flops(call).per_token + weight_gradient_flops(call).per_token,
         ..OpFlops::NONE
     },
-    traffic,
+    traffic: |call| {
+        // Each of the two products reads the gradient of the output.
+        let dy = &call.inputs[0];
+        let mut both = traffic(call);
+        both.per_token += dy.fixed_elements() * dy.dtype.bytes();
+        both
+    },
     in_place: Some(2),
     ..OpDefinition::fused("linear_input_backward", 3, |call| {
         power_of_two(call)?;

@@ -2,9 +2,7 @@
 //! generates.
 
 use espalier_compile::params::Param;
-use espalier_compile::program::{
-    self, AdaptedModel, HEAD_CHUNK_BYTES, Limits, NoProgram, Program,
-};
+use espalier_compile::program::{self, AdaptedModel, HEAD_CHUNK_BYTES, Limits, NoProgram, Program};
 use espalier_compile::recompute::Recompute;
 use espalier_interface::DeviceInfo;
 
