@@ -23,7 +23,8 @@ pub fn check(workspace: &Workspace, _: &TestDylibsOptions) -> Result<()> {
     plugins::gather(workspace, &plugins::PluginsOptions::into(beside.clone()))?;
     let mut test = workspace.cargo();
     test.args(["test", "--release", "--no-default-features"]);
-    test.args(["--package", "espalier-tests", "--package", "espalier-cli"]);
+    test.args(["--no-fail-fast", "--package", "espalier-tests"]);
+    test.args(["--package", "espalier-cli"]);
     test.env("HOST_PLUGIN_PATH", &beside);
     // The results of trying libraries are recorded there; those of an earlier build are removed.
     let data = workspace.target.join("test-dylibs-data");
