@@ -16,7 +16,7 @@ use crate::decompose::BackendOps;
 use crate::grad::{Backward, GradNode, Target};
 use crate::splice::{Placed, UnitGraph};
 
-/// The version of the fused ops.
+/// The first fused version of an op.
 const FUSED: u32 = 2;
 /// Sums that are added to a further value, a residual.
 const RESIDUAL: SumFold = SumFold {
@@ -191,11 +191,10 @@ struct SumFold {
 impl SumFold {
     /// Sums of `op`, which has so many inputs, into its first fused version.
     fn into(op: &'static str, inputs: usize) -> Self {
-        let version = FUSED;
         SumFold {
             op,
             inputs,
-            version,
+            version: FUSED,
         }
     }
 

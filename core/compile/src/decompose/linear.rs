@@ -5,7 +5,6 @@ use espalier_interface::Result;
 use espalier_interface::graph::{Attributes, ValueId};
 
 use super::parts::{Parts, Whole};
-use super::unfit;
 use crate::grad::Target;
 
 pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
@@ -14,21 +13,14 @@ pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let Some(&residual) = residual else {
         return product(parts, whole, "linear", added.copied(), target);
     };
-    let sum = parts.like(value(whole, target)?);
+    let sum = parts.like(whole.value()?);
     product(parts, whole, "linear", added.copied(), Target::Value(sum))?;
     parts.emit("add", &[residual, sum], target, factor(1.0));
     Ok(())
 }
 
 pub(super) fn input_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    let added = whole.inputs.get(1).copied();
-    product(
-        parts,
-        whole,
-        "linear_input_backward",
-        added,
-        whole.outputs[0],
-    )
+    input_gradient(parts, whole, whole.inputs.get(1).copied())
 }
 
 pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
@@ -39,14 +31,13 @@ pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Resul
 /// The gradients of the input and of the weight.
 pub(super) fn both_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     weight_gradient(parts, whole, whole.outputs[1]);
-    let added = whole.inputs.get(2).copied();
-    product(
-        parts,
-        whole,
-        "linear_input_backward",
-        added,
-        whole.outputs[0],
-    )
+    input_gradient(parts, whole, whole.inputs.get(2).copied())
+}
+
+/// The gradient of the input, added to `added`.
+fn input_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, added: Option<ValueId>) -> Result<()> {
+    let target = whole.outputs[0];
+    product(parts, whole, "linear_input_backward", added, target)
 }
 
 /// `scale`, then the gradient of a weight, of the first two inputs.
@@ -77,7 +68,7 @@ fn product(
         parts.emit_with(op, inputs, whole.params, target, Attributes::new());
         return Ok(());
     }
-    let plain = parts.like(value(whole, target)?);
+    let plain = parts.like(whole.value()?);
     let to = Target::Value(plain);
     parts.emit_with(op, inputs, whole.params, to, Attributes::new());
     match added {
@@ -85,14 +76,6 @@ fn product(
         None => parts.emit("scale", &[plain], target, factor(alpha)),
     }
     Ok(())
-}
-
-/// The value that a product is put into.
-fn value(whole: &Whole<'_>, target: Target) -> Result<ValueId> {
-    match target {
-        Target::Value(value) => Ok(value),
-        Target::Gradient(_) => Err(unfit(whole, "its output is a gradient of a param")),
-    }
 }
 
 fn alpha(whole: &Whole<'_>) -> f64 {

@@ -1,8 +1,9 @@
 //! A call under decomposition -> the calls of its parts, with values of their own.
 
-use espalier_interface::DType;
 use espalier_interface::graph::{Attributes, Dim, Graph, ValueId, ValueType};
+use espalier_interface::{DType, Result};
 
+use super::unfit;
 use crate::grad::{GradNode, Target};
 use crate::params::Dtypes;
 
@@ -14,6 +15,19 @@ pub(super) struct Whole<'a> {
     pub inputs: &'a [ValueId],
     pub params: &'a [usize],
     pub outputs: &'a [Target],
+}
+
+impl Whole<'_> {
+    /// The value of its first output.
+    ///
+    /// # Errors
+    /// Where that is the gradient of a param.
+    pub fn value(&self) -> Result<ValueId> {
+        match self.outputs[0] {
+            Target::Value(value) => Ok(value),
+            Target::Gradient(_) => Err(unfit(self, "its output is a gradient of a param")),
+        }
+    }
 }
 
 /// The parts of a call.

@@ -55,10 +55,7 @@ pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
 
 /// The fused gradient from the plain one and `add`, to the bit.
 pub(super) fn backward_added(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    let Target::Value(output) = whole.outputs[0] else {
-        return Err(unfit(whole, "its output is a gradient of a param"));
-    };
-    let (plain, attributes) = (parts.like(output), whole.attributes.clone());
+    let (plain, attributes) = (parts.like(whole.value()?), whole.attributes.clone());
     let (op, to) = ("rms_norm_backward", Target::Value(plain));
     parts.emit_with(op, &whole.inputs[..2], whole.params, to, attributes);
     let sum = Attributes::new().with("alpha", 1.0);

@@ -48,10 +48,10 @@ pub(super) static ROPE_BACKWARD_2: OpDefinition = OpDefinition {
 
 /// All inputs but the last, the positions, are rotated.
 fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
-    let positions = call.inputs.len() - 1;
+    let (positions, head) = (call.inputs.len() - 1, call.count("head_dim")?);
     let mut rotated = Vec::with_capacity(positions);
     for index in 0..positions {
-        let (width, head) = (call.width(index)?, call.count("head_dim")?);
+        let width = call.width(index)?;
         if !width.is_multiple_of(head) {
             return Err(call.invalid(format!(
                 "heads of {head} columns do not divide {width} columns"
@@ -62,7 +62,6 @@ fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
         rotated.push(ty);
     }
     call.expect_integers(&[positions])?;
-    let head = call.count("head_dim")?;
     let frequencies = call.attributes.numbers("inv_freq")?.len() as u64;
     if 2 * frequencies > head {
         return Err(call.invalid(format!(
