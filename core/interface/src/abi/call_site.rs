@@ -91,6 +91,7 @@ impl CallSite {
     }
 
     /// Marks this thread as being in `callback`, until the mark is dropped.
+    #[inline]
     pub fn enter(&'static self, callback: &'static str) -> Mark {
         let record = ThreadRecord::mine();
         let before = CURRENT.get();
@@ -147,12 +148,13 @@ impl Call {
     }
 
     /// The mark of a call. A poll has nothing to restore.
+    #[inline]
     fn mark(self, record: &'static ThreadRecord, saved: Option<SavedState>) -> Mark {
         let before = CURRENT.replace(Some(self));
         // The mark must be written before the call can fault.
         compiler_fence(Ordering::SeqCst);
         if let (Some(before), Some(_)) = (before, &saved) {
-            before.record.beat();
+            before.record.beat_from(record);
         }
         Mark {
             call: self,
@@ -175,6 +177,7 @@ pub struct Mark {
 }
 
 impl Drop for Mark {
+    #[inline]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         CURRENT.set(self.before);
@@ -184,9 +187,9 @@ impl Drop for Mark {
         };
         self.record.leave(saved);
         // The end of work for a call, or of a call within it, is progress of the call.
-        self.call.record.beat();
+        self.call.record.beat_from(self.record);
         if let Some(before) = self.before {
-            before.record.beat();
+            before.record.beat_from(self.record);
         }
     }
 }
@@ -230,7 +233,7 @@ pub fn current() -> Option<Call> {
 /// Records progress of the call that this thread is in, or works for.
 pub fn progress() {
     if let Some(call) = CURRENT.get() {
-        call.record.beat();
+        call.record.beat_from(ThreadRecord::mine());
     }
 }
 
