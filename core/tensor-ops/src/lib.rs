@@ -1,0 +1,9 @@
+//! The ops of the interface as expressions of tensors, which a tensor library computes.
+//!
+//! A library implements [`Tensors`]; the crate depends on none.
+
+mod memory;
+mod tensors;
+
+pub use memory::Memory;
+pub use tensors::{Binary, Compare, Reduce, Tensors, Unary};
