@@ -167,9 +167,17 @@ fn config_of(directory: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
     resolve(&sources(directory, keys)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The model in `directory`, and keys with their values.
+/// The environment variable that names the backend of all rigs, such as `tch`. Its library is
+/// found by `HOST_PLUGIN_PATH`. So `cargo xtask backends` compares each backend with the golden
+/// data.
+const BACKEND: &str = "ESPALIER_TEST_BACKEND";
+
+/// The model in `directory`, and keys with their values, on the backend that the environment names.
 pub(crate) fn sources(directory: &Path, keys: &[(&str, &str)]) -> Sources {
     let mut sources = Sources::default().set(format!("model.path={:?}", directory));
+    if let Ok(backend) = std::env::var(BACKEND) {
+        sources = sources.set(format!("run.backend={backend:?}"));
+    }
     for (key, value) in keys {
         sources = sources.set(format!("{key}={value}"));
     }

@@ -12,9 +12,9 @@ mod memory;
 mod options;
 mod request;
 
-pub use call::{Call, MOST_RANGES, Number, Place};
+pub use call::{Call, MOST_RANGES, Number, Overlap, Place};
 pub use device::HostDevice;
-pub use kernel::{KernelMaker, Made, Overlap, Run, Setting};
+pub use kernel::{KernelMaker, Made, Run, Setting};
 pub use machine::{MachineMemory, memory, processor};
 pub use options::HostOptions;
 pub use request::{Asked, Expected};
