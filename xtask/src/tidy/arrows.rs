@@ -3,8 +3,8 @@
 //! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
 //! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
 //! backends -> tensor-ops -> host-device -> interface; trainer -> conformance -> interface;
-//! tests -> conformance. A plugin depends on no other plugin and never on the trainer; the trainer depends
-//! neither on kernels nor decoder nor plugins.
+//! tests -> conformance. A plugin depends on no other plugin and never on the trainer; the trainer
+//! depends neither on kernels nor decoder nor plugins.
 
 use std::fs;
 use std::path::Path;
