@@ -8,6 +8,8 @@
 mod case;
 mod cases;
 mod compare;
+mod dice;
+mod draw;
 pub mod elementwise;
 mod launch;
 mod numbers;
@@ -22,6 +24,7 @@ pub mod updates;
 use espalier_interface::Device;
 
 use crate::checked::{Checked, Fault};
+pub use draw::Draw;
 use launch::Ran;
 pub use op_check::OpCheck;
 pub use rounding::nearest;
@@ -58,7 +61,7 @@ pub fn all() -> impl Iterator<Item = &'static OpCheck> {
 /// # Errors
 /// The first case that fails; else, where the device lacks some of them, what it does not offer.
 pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
-    let cases = (op.cases)();
+    let cases = (op.cases)(&Draw::KIT);
     let mut lacking = Vec::new();
     for case in &cases {
         let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;
