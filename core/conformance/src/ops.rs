@@ -4,6 +4,8 @@
 //! device's traits alone: it need not share the host's memory. The oracle ([`oracle`]) is written
 //! from the formulas and knows no kernel. A case that the device refuses as `UNSUPPORTED` is not
 //! passed: the check says what is not offered.
+//!
+//! The same ops also run on random shapes and numbers, on several devices at once ([`trials`]).
 
 mod case;
 mod cases;
@@ -17,8 +19,10 @@ mod op_check;
 pub mod oracle;
 mod packed;
 mod rounding;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod trial;
 pub mod updates;
 
 use espalier_interface::Device;
@@ -28,6 +32,8 @@ pub use draw::Draw;
 use launch::Ran;
 pub use op_check::OpCheck;
 pub use rounding::nearest;
+pub use tally::Tally;
+pub use trial::{Answer, Trial, trials};
 
 /// The checks of each kind of op.
 const OPS: &[&[OpCheck]] = &[
