@@ -71,12 +71,13 @@ impl Draw {
     }
 
     /// As [`Draw::normal`] for the kit. Those of a seed are also small or large, positive, or half
-    /// of them zero.
+    /// of them zero. A stream has the same numbers whenever it is asked for.
     pub fn numbers(&self, n: usize, dtype: DType, stream: u64) -> Vec<f64> {
         let mut numbers = self.normal(n, dtype, stream);
-        let Some(dice) = self.dice() else {
+        if self.random.is_none() {
             return numbers;
-        };
+        }
+        let dice = Dice::new(self.seed(stream));
         match dice.below(8) {
             0 => {
                 let zeros = self.normal(n, DType::F32, stream + (1 << 32));
@@ -131,6 +132,15 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(first, Draw::seeded(5).normal(9, DType::F32, 1));
         assert_ne!(first, Draw::seeded(6).normal(9, DType::F32, 1));
+    }
+
+    #[test]
+    fn a_stream_has_the_same_numbers_whenever_it_is_asked_for() {
+        for seed in 0..64 {
+            let draw = Draw::seeded(seed);
+            let [first, second] = [(); 2].map(|()| draw.numbers(9, DType::F32, 1));
+            assert_eq!(first, second);
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The cases themselves: each op of the interface has them, their bounds are narrow, and what is
 //! just beyond a bound is found.
 
+mod random;
+
 use std::collections::BTreeSet;
 
 use espalier_interface::DType;

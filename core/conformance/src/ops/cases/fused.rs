@@ -4,9 +4,9 @@
 //! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
 //! the product's own rounding to f32.
 
-use espalier_interface::{DType, WeightLayout};
+use espalier_interface::DType;
 
-use super::linear::{GRADIENT_SHAPES, bias, each};
+use super::linear::{GRADIENT_SHAPES, Layouts, bias, each};
 use super::{COMPUTE, fixed, norm, rows, terms};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::dice::Dice;
@@ -31,7 +31,7 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.linear_input_backward.2",
         asserts: "added + alpha dy W over dense and packed weights, also in place",
-        cases: linear_input_backward,
+        cases: |draw| linear_input_backward(draw, Layouts::All),
     },
     OpCheck {
         name: "op.linear_input_backward.3",
@@ -149,7 +149,7 @@ type Finish = fn(&Draw, OpCase, DType, (usize, f64), Near) -> OpCase;
 
 /// `linear`: sums of M products, and the bias where T is odd.
 fn linear(draw: &Draw, finish: Finish) -> Vec<OpCase> {
-    each(draw, |dtype, [t, n, m], weight, name| {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
         let x = draw.numbers(t * m, dtype, 1);
         let bias = bias(draw, t).then(|| draw.numbers(n, weight.dtype, 3));
         let (w, b) = (&weight.values, bias.as_deref());
@@ -177,8 +177,8 @@ fn linear(draw: &Draw, finish: Finish) -> Vec<OpCase> {
 }
 
 /// `linear_input_backward`: sums of N products.
-fn linear_input_backward(draw: &Draw) -> Vec<OpCase> {
-    each(draw, |dtype, [t, n, m], weight, name| {
+fn linear_input_backward(draw: &Draw, layouts: Layouts) -> Vec<OpCase> {
+    each(draw, layouts, |dtype, [t, n, m], weight, name| {
         let dy = draw.numbers(t * n, dtype, 1);
         let of = oracle::linear_input_backward;
         let magnitudes = of(&absolute(&dy), &absolute(&weight.values), [n, m]);
@@ -232,8 +232,7 @@ fn linear_weight_backward(draw: &Draw) -> Vec<OpCase> {
 
 /// The cases of `linear_input_backward` over dense weights, with x and the weight's gradient.
 fn both_backward(draw: &Draw) -> Vec<OpCase> {
-    let mut cases = linear_input_backward(draw);
-    cases.retain(|case| matches!(case.request.params[0].layout, WeightLayout::Dense(_)));
+    let cases = linear_input_backward(draw, Layouts::Dense);
     let both = cases.into_iter().map(|case| {
         let [n, m] = [0, 1].map(|axis| case.request.params[0].shape[axis] as usize);
         let (t, dtype) = (case.tokens as usize, case.request.inputs[0].dtype);

@@ -76,10 +76,10 @@ impl Weight {
         }
     }
 
-    /// Dense weights of each dtype, and where `packed`, packed ones; or one weight of a seed.
+    /// Dense weights of each dtype, and where `packed`, packed ones; or one of them of a seed.
     pub fn all(draw: &Draw, [n, m]: [usize; 2], packed: bool) -> Vec<Self> {
         let (dense, packed) = draw.or((true, packed), |dice| {
-            let packed = dice.once_in(2);
+            let packed = packed && dice.once_in(2);
             (!packed, packed)
         });
         let mut weights = Vec::new();
@@ -136,15 +136,26 @@ impl Weight {
     }
 }
 
+/// The layouts of the weights of an op.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layouts {
+    /// Dense and packed.
+    All,
+    /// Dense alone.
+    Dense,
+}
+
 /// Dense weights of each dtype for each shape, and all packed ones for a few.
 pub(super) fn each(
     draw: &Draw,
+    layouts: Layouts,
     case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase,
 ) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in draw.each(&COMPUTE) {
         for [t, n, m] in draw.shapes(&SHAPES, Dice::product) {
-            let packed = [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]);
+            let some = [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]);
+            let packed = layouts == Layouts::All && draw.or(some, |_| true);
             for weight in Weight::all(draw, [n, m], packed) {
                 let name = format!("{dtype}, T {t}, N {n}, M {m}, weight {}", weight.name);
                 cases.push(case(dtype, [t, n, m], &weight, name));
@@ -161,7 +172,7 @@ pub(super) fn bias(draw: &Draw, tokens: usize) -> bool {
 
 /// `linear`: sums of M products, and the bias; a bias where T is odd.
 fn linear(draw: &Draw) -> Vec<OpCase> {
-    each(draw, |dtype, [t, n, m], weight, name| {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
         let x = draw.numbers(t * m, dtype, 1);
         let bias = bias(draw, t).then(|| draw.numbers(n, weight.dtype, 3));
         let (w, b) = (&weight.values, bias.as_deref());
@@ -188,7 +199,7 @@ fn linear(draw: &Draw) -> Vec<OpCase> {
 
 /// `linear_input_backward`: sums of N products.
 fn linear_input_backward(draw: &Draw) -> Vec<OpCase> {
-    each(draw, |dtype, [t, n, m], weight, name| {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
         let dy = draw.numbers(t * n, dtype, 1);
         let product = oracle::linear_input_backward;
         let magnitudes = product(&absolute(&dy), &absolute(&weight.values), [n, m]);

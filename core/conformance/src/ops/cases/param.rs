@@ -47,7 +47,8 @@ fn random(dice: &Dice) -> [usize; 2] {
 fn weights(draw: &Draw) -> Vec<([usize; 2], Weight)> {
     let mut all = Vec::new();
     for shape in draw.shapes(&WEIGHT_SHAPES, random) {
-        let mut weights = Weight::all(draw, shape, shape == PACKED);
+        let packed = draw.or(shape == PACKED, |_| true);
+        let mut weights = Weight::all(draw, shape, packed);
         weights.retain(|weight| draw.or(shape != PACKED || weight.is_packed(), |_| true));
         all.extend(weights.into_iter().map(|weight| (shape, weight)));
     }

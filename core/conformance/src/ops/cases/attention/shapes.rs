@@ -11,8 +11,8 @@ use crate::ops::oracle::Mask;
 
 /// Tokens that a slot of the kit's caches holds.
 const CAPACITY: usize = 300;
-/// Most products of a query's number with a key's of a random attention.
-const MOST_PRODUCTS: usize = 1_500_000;
+/// Most products of a query's number with a key's of a random attention, and of one in four.
+const MOST_PRODUCTS: [f64; 2] = [3e5, 1.5e6];
 
 /// An attention and the lengths of its sequences.
 pub struct Shape {
@@ -104,11 +104,16 @@ fn random(dice: &Dice) -> Shape {
     let head_dim = dice.extent(if dice.once_in(6) { 260 } else { 80 });
     let heads = kv_heads * shared;
     // Longest sequence for which the products are not too many.
-    let most = (MOST_PRODUCTS as f64 / (heads * head_dim) as f64).sqrt() as usize;
+    let products = MOST_PRODUCTS[usize::from(dice.once_in(4))];
+    let most = (products / (heads * head_dim) as f64).sqrt() as usize;
     let mut left = most.clamp(4, 300);
     let mut lengths = Vec::new();
     for _ in 0..dice.below(5) {
-        let length = dice.tokens(left);
+        let length = if dice.once_in(5) {
+            0
+        } else {
+            dice.extent(left)
+        };
         left = (left - length).max(1);
         lengths.push(length);
     }
