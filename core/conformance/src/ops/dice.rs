@@ -32,7 +32,7 @@ impl Dice {
     /// Where `end` is 0.
     pub fn below(&self, end: usize) -> usize {
         assert!(end > 0, "a choice of nothing");
-        (u64::from(self.word()) * end as u64 >> 32) as usize
+        ((u64::from(self.word()) * end as u64) >> 32) as usize
     }
 
     /// A number in `first..=last`.
