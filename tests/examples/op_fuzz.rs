@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use espalier_conformance::ops::{self, Answer, OpCheck, Tally, Trial};
+use espalier_conformance::ops::{self, Answer, OpCheck, OpTrial, Tally};
 use espalier_interface::{Backend, Device, Services};
 use espalier_registry::{Registry, SearchPath};
 use espalier_system::threads::HostServices;
@@ -160,7 +160,7 @@ fn backend(
 }
 
 /// Prints what is wrong in a trial, and the command that repeats it.
-fn report(asked: &Asked, (op, seed): (&OpCheck, u64), trial: &Trial, tally: &Tally) {
+fn report(asked: &Asked, (op, seed): (&OpCheck, u64), trial: &OpTrial, tally: &Tally) {
     if trial.faults().next().is_none() || tally.wrong() > MOST_SHOWN {
         return;
     }
@@ -172,7 +172,7 @@ fn report(asked: &Asked, (op, seed): (&OpCheck, u64), trial: &Trial, tally: &Tal
 }
 
 /// Prints what came of a trial.
-fn describe(op: &OpCheck, trial: &Trial, devices: &[(&str, &dyn Device)]) {
+fn describe(op: &OpCheck, trial: &OpTrial, devices: &[(&str, &dyn Device)]) {
     println!("{}: {}", op.name, trial.case);
     for ((name, _), answer) in devices.iter().zip(&trial.answers) {
         match answer {

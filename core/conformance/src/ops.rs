@@ -33,7 +33,7 @@ use launch::Ran;
 pub use op_check::OpCheck;
 pub use rounding::nearest;
 pub use tally::Tally;
-pub use trial::{Answer, Trial, trials};
+pub use trial::{Answer, OpTrial, trials};
 
 /// The checks of each kind of op.
 const OPS: &[&[OpCheck]] = &[

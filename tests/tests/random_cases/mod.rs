@@ -12,7 +12,8 @@ const FEW: u64 = 12;
 /// Seeds within which a bug in some cases is found.
 const MANY: u64 = 100;
 
-/// The first fault of `op` on a device with a bug beside a sound one, in the cases of `seeds` seeds.
+/// The first fault of `op` on a device with a bug beside a sound one, of the cases of `seeds`
+/// seeds.
 fn fault(op: &OpCheck, bug: Bug, seeds: u64) -> Option<String> {
     let (sound, spoiled) = (cpu(), Spoiled::new(cpu(), bug));
     let devices: [(&str, &dyn Device); 2] = [("sound", sound.as_ref()), ("spoiled", &spoiled)];

@@ -1,5 +1,5 @@
-//! Packed weights of several formats, or of a random one: random segments, the values that the format's reference
-//! decoder gives, and a decoder function for a format that describes none.
+//! Packed weights of several formats, or of a random one: random segments, the values that the
+//! format's reference decoder gives, and a decoder function for a format that describes none.
 
 mod random;
 

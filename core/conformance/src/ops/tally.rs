@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::trial::{Answer, Trial};
+use super::trial::{Answer, OpTrial};
 
 /// Sums over the trials of ops on devices.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Tally {
     }
 
     /// Adds a trial of the check `op`.
-    pub fn add(&mut self, op: &str, trial: &Trial) {
+    pub fn add(&mut self, op: &str, trial: &OpTrial) {
         let of = self.ops.entry(op.to_owned()).or_insert_with(|| OfOp {
             cases: 0,
             wrong: 0,
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_row_has_the_sums_of_an_op() {
         let mut tally = Tally::new(["a", "b"]);
-        let trial = |answers, disagreement| Trial {
+        let trial = |answers, disagreement| OpTrial {
             case: String::new(),
             answers,
             apart: None,
@@ -112,7 +112,7 @@ mod tests {
         let wrong = Some("a and b".to_owned());
         tally.add(
             "op.add",
-            &Trial {
+            &OpTrial {
                 apart: Some(0.75),
                 ..trial(within, wrong)
             },

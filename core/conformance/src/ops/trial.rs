@@ -22,7 +22,7 @@ pub enum Answer {
 
 /// What came of a case on several devices.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct OpTrial {
     /// What the case is: dtype, shapes, attributes.
     pub case: String,
     /// The answers, in the order of the devices.
@@ -34,7 +34,7 @@ pub struct Trial {
     pub disagreement: Option<String>,
 }
 
-impl Trial {
+impl OpTrial {
     /// What is wrong: the failures of devices, and what they disagree on.
     pub fn faults(&self) -> impl Iterator<Item = &str> {
         let failed = self.answers.iter().filter_map(|answer| match answer {
@@ -49,7 +49,7 @@ impl Trial {
 ///
 /// Results must be within the bounds of the oracle, as in [`check`](super::check), and within the
 /// sum of both bounds of each other.
-pub fn trials(devices: &[(&str, &dyn Device)], op: &OpCheck, seed: u64) -> Vec<Trial> {
+pub fn trials(devices: &[(&str, &dyn Device)], op: &OpCheck, seed: u64) -> Vec<OpTrial> {
     let cases = cases(op, seed);
     cases.iter().map(|case| run(devices, case)).collect()
 }
@@ -95,7 +95,7 @@ fn outputs(device: &dyn Device, case: &OpCase) -> Result<Outputs, Answer> {
     }
 }
 
-fn run(devices: &[(&str, &dyn Device)], case: &OpCase) -> Trial {
+fn run(devices: &[(&str, &dyn Device)], case: &OpCase) -> OpTrial {
     let (mut answers, mut answered) = (Vec::new(), Vec::new());
     for (name, device) in devices {
         answers.push(match outputs(*device, case) {
@@ -118,7 +118,7 @@ fn run(devices: &[(&str, &dyn Device)], case: &OpCase) -> Trial {
             }
         }
     }
-    Trial {
+    OpTrial {
         case: case.name.clone(),
         answers,
         apart,
