@@ -1,8 +1,9 @@
 //! The kit of ops: every op of the cpu backend passes it, and each planted bug is found by the
-//! check of its op.
+//! check of its op, and by random cases.
 #![cfg(feature = "embedded")]
 
 mod fused_bugs;
+mod random_cases;
 mod spoiled;
 
 use std::sync::Arc;

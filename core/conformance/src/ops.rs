@@ -4,10 +4,14 @@
 //! device's traits alone: it need not share the host's memory. The oracle ([`oracle`]) is written
 //! from the formulas and knows no kernel. A case that the device refuses as `UNSUPPORTED` is not
 //! passed: the check says what is not offered.
+//!
+//! The same ops also run on random shapes and numbers, on several devices at once ([`trials`]).
 
 mod case;
 mod cases;
 mod compare;
+mod dice;
+mod draw;
 pub mod elementwise;
 mod launch;
 mod numbers;
@@ -15,16 +19,21 @@ mod op_check;
 pub mod oracle;
 mod packed;
 mod rounding;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod trial;
 pub mod updates;
 
 use espalier_interface::Device;
 
 use crate::checked::{Checked, Fault};
+pub use draw::Draw;
 use launch::Ran;
 pub use op_check::OpCheck;
 pub use rounding::nearest;
+pub use tally::Tally;
+pub use trial::{Answer, OpTrial, trials};
 
 /// The checks of each kind of op.
 const OPS: &[&[OpCheck]] = &[
@@ -58,7 +67,7 @@ pub fn all() -> impl Iterator<Item = &'static OpCheck> {
 /// # Errors
 /// The first case that fails; else, where the device lacks some of them, what it does not offer.
 pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
-    let cases = (op.cases)();
+    let cases = (op.cases)(&Draw::KIT);
     let mut lacking = Vec::new();
     for case in &cases {
         let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;

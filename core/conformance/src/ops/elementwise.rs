@@ -5,7 +5,8 @@ use espalier_interface::DType;
 
 use super::case::{Near, OpCase};
 use super::cases::{COMPUTE, ROWS, rows};
-use super::numbers::drawn;
+use super::dice::Dice;
+use super::draw::Draw;
 use super::op_check::OpCheck;
 use super::rounding::{U, nearest};
 
@@ -14,24 +15,24 @@ pub(super) const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.exp",
         asserts: "e^x",
-        cases: || each("exp", |x| 18.0 * x, exp, 4.0 * U),
+        cases: |draw| each(draw, "exp", |x| 18.0 * x, exp, 4.0 * U),
     },
     OpCheck {
         name: "op.log",
         asserts: "ln x",
         // Numbers apart from 1, near which the result is small.
-        cases: || each("log", |x| (5.0 * x).exp() + 1.25, log, 4.0 * U),
+        cases: |draw| each(draw, "log", |x| (5.0 * x).exp() + 1.25, log, 4.0 * U),
     },
     OpCheck {
         name: "op.sigmoid",
         asserts: "1 / (1 + e^-x)",
         // `e^-x` to 4 u, a sum and a quotient; of numbers beyond what `e^x` holds in f32, too.
-        cases: || each("sigmoid", |x| 40.0 * x, sigmoid, 6.0 * U),
+        cases: |draw| each(draw, "sigmoid", |x| 40.0 * x, sigmoid, 6.0 * U),
     },
     OpCheck {
         name: "op.tanh",
         asserts: "the hyperbolic tangent",
-        cases: || each("tanh", |x| 12.0 * x, tanh, 4.0 * U),
+        cases: |draw| each(draw, "tanh", |x| 12.0 * x, tanh, 4.0 * U),
     },
     OpCheck {
         name: "op.rsqrt",
@@ -68,15 +69,16 @@ pub fn rsqrt(x: f64, [alpha, beta]: [f64; 2]) -> f64 {
 /// A case for each shape and compute dtype; `input` makes the function's argument of a number in
 /// [-1, 1), and `error` bounds the relative error.
 fn each(
+    draw: &Draw,
     op: &str,
     input: impl Fn(f64) -> f64,
     function: impl Fn(f64) -> f64,
     error: f64,
 ) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, d] in ROWS {
-            let x = drawn(t * d, dtype, 1);
+    for dtype in draw.each(&COMPUTE) {
+        for [t, d] in draw.shapes(&ROWS, Dice::rows) {
+            let x = draw.normal(t * d, dtype, 1);
             let x: Vec<f64> = x.iter().map(|&x| nearest(dtype, input(x))).collect();
             let values: Vec<f64> = x.iter().map(|&x| function(x)).collect();
             let expected = Near::relative(values.clone(), &values, error);
@@ -90,9 +92,11 @@ fn each(
 
 /// `rsqrt`: alpha and beta are rounded, a product and a sum of positive numbers, of which the root
 /// halves the errors, then the root and the quotient: 4 u.
-fn rsqrt_cases() -> Vec<OpCase> {
-    let factors @ [alpha, beta] = [1.0 / 3.0, 1e-5];
-    let mut cases = each("rsqrt", |x| x * x, |x| rsqrt(x, factors), 4.0 * U);
+fn rsqrt_cases(draw: &Draw) -> Vec<OpCase> {
+    let factors @ [alpha, beta] = draw.or([1.0 / 3.0, 1e-5], |dice| {
+        [dice.scale(1e-3, 10.0), dice.scale(1e-8, 1.0)]
+    });
+    let mut cases = each(draw, "rsqrt", |x| x * x, |x| rsqrt(x, factors), 4.0 * U);
     for case in &mut cases {
         let attributes = std::mem::take(&mut case.request.attributes);
         case.request.attributes = attributes.with("alpha", alpha).with("beta", beta);

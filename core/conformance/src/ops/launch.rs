@@ -65,6 +65,7 @@ pub fn run(device: &dyn Device, case: &OpCase) -> Checked<Ran> {
     };
     let pieces = pieces(case);
     let [first, second] = FILLINGS.map(|filling| launch(device, case, &pieces, prepared, filling));
+    device.release(prepared.kernel)?;
     let (first, second) = (first?, second?);
     let same = same(&first, &second);
     Ok(Ran::Outputs { first, same })

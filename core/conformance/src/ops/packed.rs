@@ -1,5 +1,7 @@
-//! Packed weights of several formats: random segments, the values that the format's reference
-//! decoder gives, and a decoder function for a format that describes none.
+//! Packed weights of several formats, or of a random one: random segments, the values that the
+//! format's reference decoder gives, and a decoder function for a format that describes none.
+
+mod random;
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
@@ -7,13 +9,14 @@ use espalier_interface::format::{
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_interface::{DType, Decoder, ErrorCode};
 
-use super::numbers::{drawn, encode};
+use super::draw::Draw;
+use super::numbers::encode;
 
 /// A packed weight.
 #[derive(Clone, Debug)]
 pub struct Packed {
     /// Name for messages.
-    pub name: &'static str,
+    pub name: String,
     /// Its layout.
     pub format: Format,
     /// The bytes of each segment.
@@ -25,10 +28,21 @@ pub struct Packed {
 }
 
 /// Weights `[N, M]` in formats that differ in bits, order, blocks and the values stored for a
-/// block.
-pub fn packed(shape: [usize; 2]) -> Vec<Packed> {
+/// block; or one weight of a seed.
+pub fn packed(draw: &Draw, shape: [usize; 2]) -> Vec<Packed> {
     let shape = shape.map(|n| n as u64);
-    let described = [
+    draw.or_else(
+        || kit(shape),
+        |dice| match dice.below(6) {
+            0 => vec![called(draw, shape)],
+            _ => vec![described(draw, random::format(draw, dice, shape))],
+        },
+    )
+}
+
+fn kit(shape: [u64; 2]) -> Vec<Packed> {
+    let draw = &Draw::KIT;
+    let formats = [
         ("4 bits, codebook, nested scales", nested(shape)),
         ("2 bits, affine, scales by row", by_row(shape)),
         (
@@ -37,35 +51,39 @@ pub fn packed(shape: [usize; 2]) -> Vec<Packed> {
         ),
         ("8 bits, codebook, bf16 scales", eight_bits(shape)),
     ];
-    let described = described.map(|(name, format)| {
-        let segments = fill(&format);
-        let borrowed: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-        let mut values = vec![0.0f32; (shape[0] * shape[1]) as usize];
-        let decoded = format.decode(&borrowed, 0..shape[0], 0..shape[1], &mut values);
-        decoded.expect("a format that describes its decoding");
-        Packed {
-            name,
-            format,
-            segments,
-            decoder: None,
-            values: values.into_iter().map(f64::from).collect(),
-        }
-    });
-    let mut all = Vec::from(described);
-    all.push(called(shape));
+    let formats = formats.map(|(name, format)| described(draw, (name.to_owned(), format)));
+    let mut all = Vec::from(formats);
+    all.push(called(draw, shape));
     all
 }
 
+/// A weight in a format that describes its decoding.
+fn described(draw: &Draw, (name, format): (String, Format)) -> Packed {
+    let segments = fill(draw, &format);
+    let borrowed: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    let [rows, columns] = format.shape;
+    let mut values = vec![0.0f32; (rows * columns) as usize];
+    let decoded = format.decode(&borrowed, 0..rows, 0..columns, &mut values);
+    decoded.expect("a format that describes its decoding");
+    Packed {
+        name,
+        format,
+        segments,
+        decoder: None,
+        values: values.into_iter().map(f64::from).collect(),
+    }
+}
+
 /// Random codes and block values.
-fn fill(format: &Format) -> Vec<Vec<u8>> {
+fn fill(draw: &Draw, format: &Format) -> Vec<Vec<u8>> {
     let segments = format.segments.iter().enumerate();
     let filled = segments.map(|(index, segment)| {
         let n = segment.len as usize;
         if segment.dtype.is_float() {
-            let numbers = drawn(n, segment.dtype, 20 + index as u64);
+            let numbers = draw.normal(n, segment.dtype, 20 + index as u64);
             return encode(segment.dtype, &numbers);
         }
-        let key = key(30 + index as u64, Purpose::SYNTHETIC, 0);
+        let key = key(draw.seed(30 + index as u64), Purpose::SYNTHETIC, 0);
         let words =
             (0..segment.bytes().div_ceil(16) as u32).flat_map(|at| philox(key, [at, 0, 0, 0]));
         let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
@@ -75,8 +93,8 @@ fn fill(format: &Format) -> Vec<Vec<u8>> {
     filled.collect()
 }
 
-fn table(entries: usize) -> Vec<f32> {
-    let numbers = drawn(entries, DType::F32, 40);
+fn table(draw: &Draw, entries: usize) -> Vec<f32> {
+    let numbers = draw.normal(entries, DType::F32, 40);
     numbers.into_iter().map(|x| x as f32).collect()
 }
 
@@ -111,12 +129,12 @@ fn nested(shape: [u64; 2]) -> Format {
     ];
     let scale = BlockValues::Nested {
         codes: 1,
-        table: table(256),
+        table: table(&Draw::KIT, 256),
         scales: 2,
         size: 256,
         offset: 3,
     };
-    let table = table(16);
+    let table = table(&Draw::KIT, 16);
     let decoding = Decoding::Codebook {
         codes,
         table,
@@ -193,7 +211,7 @@ fn eight_bits(shape: [u64; 2]) -> Format {
     ];
     let decoding = Decoding::Codebook {
         codes,
-        table: table(256),
+        table: table(&Draw::KIT, 256),
         blocks: BlockMap::Columns,
         scale: BlockValues::Stored { segment: 1 },
     };
@@ -201,18 +219,18 @@ fn eight_bits(shape: [u64; 2]) -> Format {
 }
 
 /// Elements that a decoder function gives: `code / 16 - 8`.
-fn called(shape: [u64; 2]) -> Packed {
+fn called(draw: &Draw, shape: [u64; 2]) -> Packed {
     // The function is given no shape, so the segment after the codes holds the columns.
     let segments = vec![
         SegmentSpec::new("codes", DType::U8, shape[0] * shape[1]),
         SegmentSpec::new("columns", DType::I32, 1),
     ];
     let format = format(shape, segments, Decoding::Callback);
-    let mut segments = fill(&format);
+    let mut segments = fill(draw, &format);
     segments[1] = encode(DType::I32, &[shape[1] as f64]);
     let values = segments[0].iter().map(|&code| value(code).into()).collect();
     Packed {
-        name: "a decoder function",
+        name: "a decoder function".to_owned(),
         format,
         segments,
         decoder: Some(Decoder {

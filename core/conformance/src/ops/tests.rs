@@ -1,6 +1,8 @@
 //! The cases themselves: each op of the interface has them, their bounds are narrow, and what is
 //! just beyond a bound is found.
 
+mod random;
+
 use std::collections::BTreeSet;
 
 use espalier_interface::DType;
@@ -10,7 +12,7 @@ use espalier_interface::op::DEFINITIONS;
 use super::case::OpCase;
 use super::numbers::{decode, encode, rounded};
 use super::rounding::{LEAST, ulp};
-use super::{all, compare};
+use super::{Draw, all, compare};
 use crate::largest;
 
 /// The name of the check of a version of an op.
@@ -24,7 +26,7 @@ fn check_of(op: &str, version: u32) -> String {
 /// Calls `body` with every case.
 fn each(mut body: impl FnMut(&str, &OpCase)) {
     for op in all() {
-        for case in (op.cases)() {
+        for case in (op.cases)(&Draw::KIT) {
             body(op.name, &case);
         }
     }

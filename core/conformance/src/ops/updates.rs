@@ -5,7 +5,8 @@ use espalier_interface::DType;
 
 use super::case::{Near, OpCase};
 use super::cases::fixed;
-use super::numbers::drawn;
+use super::dice::Dice;
+use super::draw::Draw;
 use super::op_check::OpCheck;
 use super::rounding::U;
 
@@ -83,8 +84,22 @@ fn adamw_errors(
     [4.0 * U * param.abs() + moved, m_error, v_error]
 }
 
+/// A length and scalars.
+fn random_adamw(dice: &Dice) -> (usize, (&'static str, AdamwStep)) {
+    let step = AdamwStep {
+        learning_rate: dice.scale(1e-6, 0.3),
+        beta1: dice.one_of(&[0.0, 0.9, dice.real(0.0, 0.99)]),
+        beta2: dice.one_of(&[0.999, dice.real(0.8, 0.9999)]),
+        eps: dice.scale(1e-9, 1e-2),
+        weight_decay: dice.one_of(&[0.0, dice.scale(1e-4, 0.5)]),
+        step: dice.between(1, 100_000) as f64,
+        factor: dice.one_of(&[1.0, dice.scale(1e-3, 1.0)]),
+    };
+    (dice.length(), ("a step", step))
+}
+
 /// `adamw`: the first step and a late one, with and without decay, params in each dtype.
-fn adamw() -> Vec<OpCase> {
+fn adamw(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
     let first = AdamwStep {
         learning_rate: 2e-3,
@@ -104,14 +119,16 @@ fn adamw() -> Vec<OpCase> {
         step: 12_345.0,
         factor: 0.37,
     };
-    for dtype in [DType::F32, DType::BF16] {
-        for (n, (name, step)) in LENGTHS
-            .into_iter()
-            .flat_map(|n| [(n, ("first step", first)), (n, ("late step", late))])
-        {
-            let (param, gradient) = (drawn(n, dtype, 1), drawn(n, DType::F32, 2));
-            let m = drawn(n, DType::F32, 3);
-            let v: Vec<f64> = drawn(n, DType::F32, 4).iter().map(|v| v.abs()).collect();
+    for dtype in draw.each(&[DType::F32, DType::BF16]) {
+        let kit = LENGTHS.map(|n| [(n, ("first step", first)), (n, ("late step", late))]);
+        for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_adamw) {
+            let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
+            let m = draw.numbers(n, DType::F32, 3);
+            let v: Vec<f64> = draw
+                .numbers(n, DType::F32, 4)
+                .iter()
+                .map(|v| v.abs())
+                .collect();
             let after = adamw_step(step, &gradient, [&param, &m, &v]);
             let mut bounds = [Vec::new(), Vec::new(), Vec::new()];
             for i in 0..n {
@@ -175,7 +192,7 @@ pub fn sgd_step(step: SgdStep, gradient: &[f64], [param, buffer]: [&[f64]; 2]) -
 
 /// `sgd`: with decay and Nesterov's momentum, with momentum alone and clipped, and without a
 /// buffer; params in each dtype.
-fn sgd() -> Vec<OpCase> {
+fn sgd(draw: &Draw) -> Vec<OpCase> {
     let plain = SgdStep {
         learning_rate: 0.3,
         momentum: 0.0,
@@ -196,25 +213,43 @@ fn sgd() -> Vec<OpCase> {
         ..heavy
     };
     let mut cases = Vec::new();
-    for dtype in [DType::F32, DType::BF16] {
-        for n in LENGTHS {
-            for (name, step) in [
-                ("plain", plain),
-                ("momentum", heavy),
-                ("nesterov", nesterov),
-            ] {
-                cases.push(sgd_case(step, dtype, n, name));
-            }
+    for dtype in draw.each(&[DType::F32, DType::BF16]) {
+        let kit = LENGTHS.map(|n| {
+            [
+                (n, ("plain", plain)),
+                (n, ("momentum", heavy)),
+                (n, ("nesterov", nesterov)),
+            ]
+        });
+        for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_sgd) {
+            cases.push(sgd_case(draw, step, dtype, n, name));
         }
     }
     cases
 }
 
+/// A length and scalars.
+fn random_sgd(dice: &Dice) -> (usize, (&'static str, SgdStep)) {
+    let momentum = dice.one_of(&[0.0, 0.9, dice.real(0.0, 0.99)]);
+    let step = SgdStep {
+        learning_rate: dice.scale(1e-6, 1.0),
+        momentum,
+        nesterov: if momentum > 0.0 {
+            dice.one_of(&[0.0, 1.0])
+        } else {
+            0.0
+        },
+        weight_decay: dice.one_of(&[0.0, dice.scale(1e-4, 0.5)]),
+        factor: dice.one_of(&[1.0, dice.scale(1e-3, 1.0)]),
+    };
+    (dice.length(), ("a step", step))
+}
+
 /// The scaled gradient with decay errs by 3 u of its terms, the buffer by 2 more, and the step by 5
 /// of its own. A step of Nesterov's momentum is the longest.
-fn sgd_case(step: SgdStep, dtype: DType, n: usize, name: &str) -> OpCase {
-    let (param, gradient) = (drawn(n, dtype, 1), drawn(n, DType::F32, 2));
-    let buffer = drawn(n, DType::F32, 3);
+fn sgd_case(draw: &Draw, step: SgdStep, dtype: DType, n: usize, name: &str) -> OpCase {
+    let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
+    let buffer = draw.numbers(n, DType::F32, 3);
     let [param_after, buffer_after] = sgd_step(step, &gradient, [&param, &buffer]);
     let mut bounds = [Vec::new(), Vec::new()];
     for i in 0..n {

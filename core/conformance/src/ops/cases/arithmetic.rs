@@ -5,7 +5,9 @@ use espalier_interface::DType;
 
 use super::{COMPUTE, ROWS, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn, rounded};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::{absolute, rounded};
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::U;
@@ -55,10 +57,10 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// A case for each shape and compute dtype.
-fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
+fn each(draw: &Draw, case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, d] in ROWS {
+    for dtype in draw.each(&COMPUTE) {
+        for [t, d] in draw.shapes(&ROWS, Dice::rows) {
             cases.push(case(dtype, [t, d], format!("{dtype}, T {t}, D {d}")));
         }
     }
@@ -66,10 +68,10 @@ fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
 }
 
 /// `add`: alpha is rounded, the product and the sum: 3 u of the terms.
-fn add() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
-        let alpha: f64 = if t == 3 { 1.0 } else { -0.3 };
+fn add(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| draw.numbers(t * d, dtype, seed));
+        let alpha = draw.or(if t == 3 { 1.0 } else { -0.3 }, Dice::factor);
         let magnitudes = oracle::add(&absolute(&a), &absolute(&b), alpha.abs());
         let expected = Near::relative(oracle::add(&a, &b, alpha), &magnitudes, 3.0 * U);
         let case = OpCase::new("add", t, name).input(&rows(d), dtype, &a);
@@ -84,9 +86,9 @@ fn add() -> Vec<OpCase> {
 }
 
 /// `mul`: one rounding.
-fn mul() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+fn mul(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| draw.numbers(t * d, dtype, seed));
         let product = oracle::mul(&a, &b);
         let expected = Near::relative(product.clone(), &product, U);
         let case = OpCase::new("mul", t, name).input(&rows(d), dtype, &a);
@@ -96,9 +98,9 @@ fn mul() -> Vec<OpCase> {
 }
 
 /// `div`: one rounding.
-fn div() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let [a, b] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+fn div(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let [a, b] = [1, 2].map(|seed| draw.numbers(t * d, dtype, seed));
         let b: Vec<f64> = b.iter().map(|b| b.signum() * (b.abs() + 0.25)).collect();
         let b = rounded(dtype, &b);
         let quotient = oracle::div(&a, &b);
@@ -110,9 +112,10 @@ fn div() -> Vec<OpCase> {
 }
 
 /// `scale`: alpha is rounded, and the product.
-fn scale() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let (x, alpha) = (drawn(t * d, dtype, 1), 1.0 / 3.0);
+fn scale(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let x = draw.numbers(t * d, dtype, 1);
+        let alpha = draw.or(1.0 / 3.0, Dice::factor);
         let product = oracle::scale(&x, alpha);
         let expected = Near::relative(product.clone(), &product, 2.0 * U);
         let case = OpCase::new("scale", t, name).input(&rows(d), dtype, &x);
@@ -122,16 +125,17 @@ fn scale() -> Vec<OpCase> {
 }
 
 /// `scale_channels`: one rounding. The weight also in two dimensions, as IA3 has it.
-fn scale_channels() -> Vec<OpCase> {
+fn scale_channels(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for (index, [t, d]) in ROWS.into_iter().enumerate() {
-            let stored = STORED[index % STORED.len()];
-            let (x, w) = (drawn(t * d, dtype, 1), drawn(d, stored, 2));
+    for dtype in draw.each(&COMPUTE) {
+        for (index, [t, d]) in draw.shapes(&ROWS, Dice::rows).into_iter().enumerate() {
+            let stored = draw.or_one_of(STORED[index % STORED.len()], &STORED);
+            let (x, w) = (draw.numbers(t * d, dtype, 1), draw.numbers(d, stored, 2));
             let product = oracle::scale_channels(&x, &w);
             let expected = Near::relative(product.clone(), &product, U);
             let name = format!("{dtype}, T {t}, N {d}, weight {stored}");
-            let shape: &[usize] = if index % 2 == 0 { &[d] } else { &[d, 1] };
+            let flat = draw.or(index % 2 == 0, |dice| dice.once_in(2));
+            let shape: &[usize] = if flat { &[d] } else { &[d, 1] };
             let case = OpCase::new("scale_channels", t, name).input(&rows(d), dtype, &x);
             let case = case.param(shape, stored, &w);
             cases.push(case.output(&rows(d), dtype, expected));
@@ -141,10 +145,10 @@ fn scale_channels() -> Vec<OpCase> {
 }
 
 /// `scale_channels_weight_backward`: a sum of T products added to the earlier content.
-fn scale_channels_weight_backward() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
-        let start = drawn(d, DType::F32, 3);
+fn scale_channels_weight_backward(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let [dy, x] = [1, 2].map(|seed| draw.numbers(t * d, dtype, seed));
+        let start = draw.numbers(d, DType::F32, 3);
         let sum = oracle::scale_channels_weight_backward;
         let values = oracle::add(&start, &sum(&dy, &x, d), 1.0);
         let magnitudes = sum(&absolute(&dy), &absolute(&x), d);
@@ -157,9 +161,12 @@ fn scale_channels_weight_backward() -> Vec<OpCase> {
 }
 
 /// `scale_by`: one rounding.
-fn scale_by() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let (x, factors) = (drawn(t * d, dtype, 1), drawn(d, DType::F32, 2));
+fn scale_by(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let (x, factors) = (
+            draw.numbers(t * d, dtype, 1),
+            draw.numbers(d, DType::F32, 2),
+        );
         let product = oracle::scale_channels(&x, &factors);
         let expected = Near::relative(product.clone(), &product, U);
         let case = OpCase::new("scale_by", t, name).input(&rows(d), dtype, &x);
@@ -169,9 +176,9 @@ fn scale_by() -> Vec<OpCase> {
 }
 
 /// `scale_by_backward`: a sum of T products.
-fn scale_by_backward() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let [dy, x] = [1, 2].map(|seed| drawn(t * d, dtype, seed));
+fn scale_by_backward(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let [dy, x] = [1, 2].map(|seed| draw.numbers(t * d, dtype, seed));
         let sum = oracle::scale_channels_weight_backward;
         let magnitudes = sum(&absolute(&dy), &absolute(&x), d);
         let expected = Near::relative(sum(&dy, &x, d), &magnitudes, terms(t, 0));

@@ -5,7 +5,8 @@ use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, rows};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{drawn, integers, rounded};
+use crate::ops::draw::Draw;
+use crate::ops::numbers::{integers, rounded};
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, IGNORED};
 use crate::ops::rounding::{U, nearest};
@@ -41,8 +42,12 @@ struct Sample {
     labels: Vec<i32>,
 }
 
-fn sample(dtype: DType, [t, vocab]: [usize; 2], factor: f64) -> Sample {
-    let mut logits = drawn(t * vocab, dtype, 1);
+fn shapes(draw: &Draw) -> Vec<([usize; 2], f64)> {
+    draw.shapes(&SHAPES, |dice| (dice.rows(), dice.scale(0.01, 60.0)))
+}
+
+fn sample(draw: &Draw, dtype: DType, [t, vocab]: [usize; 2], factor: f64) -> Sample {
+    let mut logits = draw.normal(t * vocab, dtype, 1);
     for x in &mut logits {
         *x = nearest(dtype, *x * factor);
     }
@@ -51,7 +56,7 @@ fn sample(dtype: DType, [t, vocab]: [usize; 2], factor: f64) -> Sample {
         3 => vocab as i32 - 1,
         _ => (i * 31 % vocab) as i32,
     };
-    let mut labels: Vec<i32> = (0..t).map(label).collect();
+    let mut labels = draw.indices((0..t).map(label).collect(), vocab);
     for (i, logits) in logits.chunks_exact_mut(vocab).enumerate() {
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let first = logits.iter().position(|l| *l == most).unwrap_or(0);
@@ -81,11 +86,11 @@ fn errors(logits: &[f64], lse: f64, label: f64) -> [f64; 2] {
 }
 
 /// `cross_entropy`.
-fn cross_entropy() -> Vec<OpCase> {
+fn cross_entropy(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for ([t, vocab], factor) in SHAPES {
-            let Sample { logits, labels } = sample(dtype, [t, vocab], factor);
+    for dtype in draw.each(&COMPUTE) {
+        for ([t, vocab], factor) in shapes(draw) {
+            let Sample { logits, labels } = sample(draw, dtype, [t, vocab], factor);
             let made = oracle::cross_entropy(&logits, &labels, vocab);
             let mut bounds = [Vec::new(), Vec::new()];
             for (i, l) in logits.chunks_exact(vocab).enumerate() {
@@ -111,14 +116,14 @@ fn cross_entropy() -> Vec<OpCase> {
 
 /// `cross_entropy_backward`: the difference to lse is rounded, `e^x` is good to 4 u, less one,
 /// times the factor, which is rounded too.
-fn cross_entropy_backward() -> Vec<OpCase> {
+fn cross_entropy_backward(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for ([t, vocab], factor) in SHAPES {
-            let Sample { logits, labels } = sample(dtype, [t, vocab], factor);
+    for dtype in draw.each(&COMPUTE) {
+        for ([t, vocab], factor) in shapes(draw) {
+            let Sample { logits, labels } = sample(draw, dtype, [t, vocab], factor);
             let lse = oracle::cross_entropy(&logits, &labels, vocab).lse;
             let lse = rounded(DType::F32, &lse);
-            let scale = 1.0 / 37.0;
+            let scale = draw.or(1.0 / 37.0, |dice| dice.scale(1e-4, 1.0));
             let values = oracle::cross_entropy_backward(&logits, &labels, &lse, vocab, scale);
             let bound = |at: usize| {
                 let (row, v) = (at / vocab, at % vocab);

@@ -5,7 +5,9 @@ use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, STORED, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::absolute;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::nearest;
@@ -41,11 +43,23 @@ const SHAPES: [[usize; 4]; 8] = [
     [2, 1031, 1, 2],
 ];
 
+/// Up to some thousand columns.
+fn random(dice: &Dice) -> [usize; 4] {
+    let repeat = if dice.once_in(2) { 1 } else { dice.extent(66) };
+    let tile = if dice.once_in(2) { 1 } else { dice.extent(9) };
+    let t = dice.tokens(40);
+    match dice.below(6) {
+        0 => [t, 1, dice.extent(5000), 1],
+        1 => [t, dice.extent(2000), 1, tile.min(3)],
+        _ => [t, dice.extent(40), repeat, tile],
+    }
+}
+
 /// A case for each shape and compute dtype.
-fn each(case: impl Fn(DType, [usize; 4], String) -> OpCase) -> Vec<OpCase> {
+fn each(draw: &Draw, case: impl Fn(DType, [usize; 4], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, m, repeat, tile] in SHAPES {
+    for dtype in draw.each(&COMPUTE) {
+        for [t, m, repeat, tile] in draw.shapes(&SHAPES, random) {
             let name = format!("{dtype}, T {t}, M {m}, R {repeat}, L {tile}");
             let case = case(dtype, [t, m, repeat, tile], name);
             // An absent number is 1.
@@ -57,29 +71,29 @@ fn each(case: impl Fn(DType, [usize; 4], String) -> OpCase) -> Vec<OpCase> {
     cases
 }
 
-/// `[T, M]`; a single column as `[T]` where there are three rows.
-fn narrow(t: usize, m: usize) -> Vec<Dim> {
-    match (t, m) {
-        (3, 1) => vec![Dim::Tokens],
+/// `[T, M]`; a single column of the kit as `[T]` where there are three rows.
+fn narrow(draw: &Draw, t: usize, m: usize) -> Vec<Dim> {
+    match m {
+        1 if draw.or(t == 3, |dice| dice.once_in(2)) => vec![Dim::Tokens],
         _ => rows(m).to_vec(),
     }
 }
 
 /// `expand`: copies.
-fn expand() -> Vec<OpCase> {
-    each(|dtype, [t, m, repeat, tile], name| {
-        let x = drawn(t * m, dtype, 1);
+fn expand(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, m, repeat, tile], name| {
+        let x = draw.numbers(t * m, dtype, 1);
         let expected = Near::exact(oracle::expand(&x, m, [repeat, tile]));
-        let case = OpCase::new("expand", t, name).input(&narrow(t, m), dtype, &x);
+        let case = OpCase::new("expand", t, name).input(&narrow(draw, t, m), dtype, &x);
         case.output(&rows(m * repeat * tile), dtype, expected)
     })
 }
 
 /// `contract`: a sum of R L terms.
-fn contract() -> Vec<OpCase> {
-    each(|dtype, [t, m, repeat, tile], name| {
+fn contract(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, m, repeat, tile], name| {
         let (width, copies) = (m * repeat * tile, [repeat, tile]);
-        let x = drawn(t * width, dtype, 1);
+        let x = draw.numbers(t * width, dtype, 1);
         // So many terms of both signs leave a sum that is small beside its bound.
         let x = if repeat * tile > 1000 {
             absolute(&x)
@@ -90,20 +104,22 @@ fn contract() -> Vec<OpCase> {
         let error = terms(repeat * tile, 0);
         let expected = Near::relative(oracle::contract(&x, m, copies), &magnitudes, error);
         let case = OpCase::new("contract", t, name).input(&rows(width), dtype, &x);
-        case.output(&narrow(t, m), dtype, expected)
+        case.output(&narrow(draw, t, m), dtype, expected)
     })
 }
 
 /// `broadcast_param`: the nearest number of the output's dtype.
-fn broadcast_param() -> Vec<OpCase> {
+fn broadcast_param(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for (index, [t, n, _, tile]) in SHAPES.into_iter().enumerate() {
-            let stored = STORED[index % STORED.len()];
-            let weight = drawn(n, stored, 2);
+    for dtype in draw.each(&COMPUTE) {
+        let shapes = draw.shapes(&SHAPES, random);
+        for (index, [t, n, _, tile]) in shapes.into_iter().enumerate() {
+            let stored = draw.or_one_of(STORED[index % STORED.len()], &STORED);
+            let weight = draw.numbers(n, stored, 2);
             let rounded: Vec<f64> = weight.iter().map(|&w| nearest(dtype, w)).collect();
             let name = format!("{dtype}, T {t}, N {n}, L {tile}, weight {stored}");
-            let shape: &[usize] = if index % 2 == 0 { &[n] } else { &[n, 1] };
+            let flat = draw.or(index % 2 == 0, |dice| dice.once_in(2));
+            let shape: &[usize] = if flat { &[n] } else { &[n, 1] };
             let case = OpCase::new("broadcast_param", t, name).param(shape, stored, &weight);
             let case = match tile {
                 1 => case,

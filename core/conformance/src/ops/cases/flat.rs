@@ -4,7 +4,8 @@ use espalier_interface::DType;
 
 use super::{STORED, fixed};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::drawn;
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::nearest;
@@ -37,10 +38,10 @@ pub const OPS: &[OpCheck] = &[
 const LENGTHS: [usize; 5] = [1, 3, 65, 4099, 70_001];
 
 /// `zero`: zero bytes in every dtype.
-fn zero() -> Vec<OpCase> {
+fn zero(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in [DType::F32, DType::BF16, DType::U8, DType::I32] {
-        for n in LENGTHS {
+    for dtype in draw.each(&[DType::F32, DType::BF16, DType::U8, DType::I32]) {
+        for n in draw.shapes(&LENGTHS, Dice::length) {
             let case = OpCase::flat("zero", format!("{dtype}, {n} elements"));
             let expected = Near::exact(vec![0.0; n]);
             cases.push(case.output(&fixed([n]), dtype, expected));
@@ -51,12 +52,15 @@ fn zero() -> Vec<OpCase> {
 
 /// `cast`: to nearest, ties to even; infinities and NaN stay what they are, and what is too large
 /// becomes infinite.
-fn cast() -> Vec<OpCase> {
+fn cast(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for from in STORED {
-        for to in STORED {
-            for n in LENGTHS {
-                let mut x = drawn(n, from, 1);
+    for from in draw.each(&STORED) {
+        for to in draw.each(&STORED) {
+            for n in draw.shapes(&LENGTHS, Dice::length) {
+                // Of a seed also numbers that are too large or not normal in another dtype.
+                let scale = draw.or(1.0, |dice| dice.scale(1e-9, 1e6));
+                let mut x = draw.numbers(n, from, 1);
+                x.iter_mut().for_each(|x| *x = nearest(from, *x * scale));
                 let special = [
                     f64::NAN,
                     f64::INFINITY,
@@ -84,11 +88,11 @@ fn cast() -> Vec<OpCase> {
 }
 
 /// `sum_squares`: a sum of n squares in f64, and as many roundings of the oracle's own.
-fn sum_squares() -> Vec<OpCase> {
+fn sum_squares(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in STORED {
-        for n in LENGTHS {
-            let x = drawn(n, dtype, 1);
+    for dtype in draw.each(&STORED) {
+        for n in draw.shapes(&LENGTHS, Dice::length) {
+            let x = draw.numbers(n, dtype, 1);
             let sum = oracle::sum_squares(&x);
             // The unit roundoff of f64 is half of its epsilon.
             let expected = Near::relative(vec![sum], &[sum], n as f64 * f64::EPSILON);
@@ -101,12 +105,16 @@ fn sum_squares() -> Vec<OpCase> {
 }
 
 /// `first_not_finite`: the first of several, in any chunk.
-fn first_not_finite() -> Vec<OpCase> {
+fn first_not_finite(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in STORED {
-        for n in LENGTHS {
-            for places in [vec![], vec![0], vec![n - 1], vec![n / 2, n / 3, n - 1]] {
-                let mut x = drawn(n, dtype, 1);
+    for dtype in draw.each(&STORED) {
+        for n in draw.shapes(&LENGTHS, Dice::length) {
+            let kit = vec![vec![], vec![0], vec![n - 1], vec![n / 2, n / 3, n - 1]];
+            for places in draw.or(kit, |dice| {
+                let places = 0..dice.below(4);
+                vec![places.map(|_| dice.below(n)).collect()]
+            }) {
+                let mut x = draw.numbers(n, dtype, 1);
                 let wrong = [f64::NAN, f64::NEG_INFINITY, f64::INFINITY];
                 for (place, wrong) in places.iter().zip(wrong) {
                     x[*place] = wrong;

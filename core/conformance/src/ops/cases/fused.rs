@@ -4,12 +4,14 @@
 //! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
 //! the product's own rounding to f32.
 
-use espalier_interface::{DType, WeightLayout};
+use espalier_interface::DType;
 
-use super::linear::{SHAPES, each};
+use super::linear::{GRADIENT_SHAPES, Layouts, bias, each};
 use super::{COMPUTE, fixed, norm, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::absolute;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
 use crate::ops::rounding::{U, ulp};
@@ -19,17 +21,17 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.linear.2",
         asserts: "added + alpha (x W^T + bias) over dense and packed weights, also in place",
-        cases: || linear(sum),
+        cases: |draw| linear(draw, sum),
     },
     OpCheck {
         name: "op.linear.3",
         asserts: "residual + added + alpha (x W^T + b), also in the memory of what is added",
-        cases: || linear(|case, dtype, n, _, product| residual(case, dtype, n, product)),
+        cases: |draw| linear(draw, residual),
     },
     OpCheck {
         name: "op.linear_input_backward.2",
         asserts: "added + alpha dy W over dense and packed weights, also in place",
-        cases: linear_input_backward,
+        cases: |draw| linear_input_backward(draw, Layouts::All),
     },
     OpCheck {
         name: "op.linear_input_backward.3",
@@ -44,7 +46,11 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.rms_norm_backward.2",
         asserts: "added + r (g - x r^2 mean(g x)), also in place",
-        cases: || norm::rms_norm_backward(|case, dtype, d, near| sum(case, dtype, d, 1.0, near)),
+        cases: |draw| {
+            norm::rms_norm_backward(draw, |draw, case, dtype, d, near| {
+                sum(draw, case, dtype, (d, 1.0), near)
+            })
+        },
     },
 ];
 
@@ -52,8 +58,8 @@ pub const OPS: &[OpCheck] = &[
 const VERSION: u32 = 2;
 
 /// `alpha` for T tokens: one that is absent is 1.
-fn factor(tokens: usize, alpha: f64) -> f64 {
-    if tokens == 3 { 1.0 } else { alpha }
+fn factor(draw: &Draw, tokens: usize, alpha: f64, roll: fn(&Dice) -> f64) -> f64 {
+    draw.or(if tokens == 3 { 1.0 } else { alpha }, roll)
 }
 
 /// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
@@ -78,10 +84,17 @@ fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Nea
 
 /// A case of a result `[T, width]` over which `alpha` and what is added go. What is added may be
 /// absent from a product.
-fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, result: Near) -> OpCase {
+fn sum(
+    draw: &Draw,
+    case: OpCase,
+    dtype: DType,
+    (width, alpha): (usize, f64),
+    result: Near,
+) -> OpCase {
     let (tokens, index) = (case.tokens as usize, case.inputs.len());
-    let is_alone = tokens == 65 && case.request.op.starts_with("linear");
-    let added = (!is_alone).then(|| drawn(tokens * width, dtype, 4));
+    let is_alone = draw.or(tokens == 65, |dice| dice.once_in(4));
+    let is_alone = is_alone && case.request.op.starts_with("linear");
+    let added = (!is_alone).then(|| draw.numbers(tokens * width, dtype, 4));
     let near = summed(&result, dtype, alpha, added.as_deref());
     let case = match alpha {
         1.0 => case.version(VERSION),
@@ -92,37 +105,53 @@ fn sum(case: OpCase, dtype: DType, width: usize, alpha: f64, result: Near) -> Op
         Some(added) => case.input(&rows(width), dtype, added),
     };
     let case = case.output(&rows(width), dtype, near);
-    match tokens {
-        17 | 33 => case.in_place_of(index),
-        _ => case,
+    if added.is_some() && is_in_place(draw, tokens) {
+        case.in_place_of(index)
+    } else {
+        case
     }
+}
+
+/// Whether the output is in the memory of what is added.
+fn is_in_place(draw: &Draw, tokens: usize) -> bool {
+    draw.or([17, 33].contains(&tokens), |dice| dice.once_in(2))
 }
 
 /// A case of a part of a product that is added to something, and their sum to a residual. The part
 /// is small, because the product is rounded three times.
-fn residual(case: OpCase, dtype: DType, width: usize, product: Near) -> OpCase {
-    let (tokens, alpha) = (case.tokens as usize, -0.1);
-    let [added, residual] = [4, 5].map(|seed| drawn(tokens * width, dtype, seed));
+fn residual(
+    draw: &Draw,
+    case: OpCase,
+    dtype: DType,
+    (width, _): (usize, f64),
+    product: Near,
+) -> OpCase {
+    let (tokens, alpha) = (case.tokens as usize, draw.or(-0.1, Dice::factor));
+    let [added, residual] = [4, 5].map(|seed| draw.numbers(tokens * width, dtype, seed));
     let near = summed(&product, dtype, alpha, Some(&added));
     let near = summed(&near, dtype, 1.0, Some(&residual));
-    let case = case.version(3).attribute("alpha", alpha);
+    let case = match alpha {
+        1.0 => case.version(3),
+        alpha => case.version(3).attribute("alpha", alpha),
+    };
     let case = case.input(&rows(width), dtype, &added);
     let case = case.input(&rows(width), dtype, &residual);
     let case = case.output(&rows(width), dtype, near);
-    match tokens {
-        17 | 33 => case.in_place_of(1),
-        _ => case,
+    if is_in_place(draw, tokens) {
+        case.in_place_of(1)
+    } else {
+        case
     }
 }
 
 /// Makes the output of a product of that dtype and width, times a factor.
-type Finish = fn(OpCase, DType, usize, f64, Near) -> OpCase;
+type Finish = fn(&Draw, OpCase, DType, (usize, f64), Near) -> OpCase;
 
 /// `linear`: sums of M products, and the bias where T is odd.
-fn linear(finish: Finish) -> Vec<OpCase> {
-    each(|dtype, [t, n, m], weight, name| {
-        let x = drawn(t * m, dtype, 1);
-        let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
+fn linear(draw: &Draw, finish: Finish) -> Vec<OpCase> {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
+        let x = draw.numbers(t * m, dtype, 1);
+        let bias = bias(draw, t).then(|| draw.numbers(n, weight.dtype, 3));
         let (w, b) = (&weight.values, bias.as_deref());
         let absolute_bias = b.map(absolute);
         let of = oracle::linear;
@@ -142,14 +171,15 @@ fn linear(finish: Finish) -> Vec<OpCase> {
             None => case,
             Some(b) => case.param(&[n], weight.dtype, b),
         };
-        finish(case, dtype, n, factor(t, -0.3), product)
+        let alpha = factor(draw, t, -0.3, Dice::factor);
+        finish(draw, case, dtype, (n, alpha), product)
     })
 }
 
 /// `linear_input_backward`: sums of N products.
-fn linear_input_backward() -> Vec<OpCase> {
-    each(|dtype, [t, n, m], weight, name| {
-        let dy = drawn(t * n, dtype, 1);
+fn linear_input_backward(draw: &Draw, layouts: Layouts) -> Vec<OpCase> {
+    each(draw, layouts, |dtype, [t, n, m], weight, name| {
+        let dy = draw.numbers(t * n, dtype, 1);
         let of = oracle::linear_input_backward;
         let magnitudes = of(&absolute(&dy), &absolute(&weight.values), [n, m]);
         let values = of(&dy, &weight.values, [n, m]);
@@ -159,14 +189,20 @@ fn linear_input_backward() -> Vec<OpCase> {
         });
         let case = OpCase::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
         let case = weight.put(case, &[n, m]);
-        sum(case, dtype, m, factor(t, -4.0), product)
+        let alpha = factor(draw, t, -4.0, Dice::power);
+        sum(draw, case, dtype, (m, alpha), product)
     })
 }
 
 /// `linear_weight_backward`: what the gradient holds, and the sums of T products, times a power of
 /// two, on top of it.
-fn weight_gradient([dy, x]: [&[f64]; 2], [t, n, m]: [usize; 3], alpha: f64) -> (Vec<f64>, Near) {
-    let start = drawn(n * m, DType::F32, 3);
+fn weight_gradient(
+    draw: &Draw,
+    [dy, x]: [&[f64]; 2],
+    [t, n, m]: [usize; 3],
+    alpha: f64,
+) -> (Vec<f64>, Near) {
+    let start = draw.numbers(n * m, DType::F32, 3);
     let of = oracle::linear_weight_backward;
     let magnitudes = of(&absolute(dy), &absolute(x), [n, m]);
     let magnitudes = oracle::add(&absolute(&start), &magnitudes, alpha.abs());
@@ -174,13 +210,13 @@ fn weight_gradient([dy, x]: [&[f64]; 2], [t, n, m]: [usize; 3], alpha: f64) -> (
     (start, Near::relative(values, &magnitudes, terms(t, 1)))
 }
 
-fn linear_weight_backward() -> Vec<OpCase> {
+fn linear_weight_backward(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
-            let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
-            let alpha = factor(t, if n < m { 0.5 } else { -2.0 });
-            let (start, expected) = weight_gradient([&dy, &x], [t, n, m], alpha);
+    for dtype in draw.each(&COMPUTE) {
+        for [t, n, m] in draw.shapes(&GRADIENT_SHAPES, Dice::product) {
+            let (dy, x) = (draw.numbers(t * n, dtype, 1), draw.numbers(t * m, dtype, 2));
+            let alpha = factor(draw, t, if n < m { 0.5 } else { -2.0 }, Dice::power);
+            let (start, expected) = weight_gradient(draw, [&dy, &x], [t, n, m], alpha);
             let name = format!("{dtype}, T {t}, N {n}, M {m}, alpha {alpha}");
             let case = OpCase::new("linear_weight_backward", t, name).version(VERSION);
             let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
@@ -195,15 +231,14 @@ fn linear_weight_backward() -> Vec<OpCase> {
 }
 
 /// The cases of `linear_input_backward` over dense weights, with x and the weight's gradient.
-fn both_backward() -> Vec<OpCase> {
-    let mut cases = linear_input_backward();
-    cases.retain(|case| matches!(case.request.params[0].layout, WeightLayout::Dense(_)));
+fn both_backward(draw: &Draw) -> Vec<OpCase> {
+    let cases = linear_input_backward(draw, Layouts::Dense);
     let both = cases.into_iter().map(|case| {
         let [n, m] = [0, 1].map(|axis| case.request.params[0].shape[axis] as usize);
         let (t, dtype) = (case.tokens as usize, case.request.inputs[0].dtype);
         let alpha = case.request.attributes.optional_number("alpha");
-        let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
-        let (start, near) = weight_gradient([&dy, &x], [t, n, m], alpha.unwrap_or(1.0));
+        let (dy, x) = (draw.numbers(t * n, dtype, 1), draw.numbers(t * m, dtype, 2));
+        let (start, near) = weight_gradient(draw, [&dy, &x], [t, n, m], alpha.unwrap_or(1.0));
         let case = case.version(3).input(&rows(m), dtype, &x);
         let mut case = case.updated(&fixed([n, m]), DType::F32, &start, near);
         // What is added is the last input.

@@ -5,7 +5,9 @@ use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{drawn, integers};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::integers;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, IGNORED};
 use crate::ops::rounding::U;
@@ -40,20 +42,20 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// An index for each row; every fifth is -100.
-fn indices([t, width]: [usize; 2]) -> Vec<i32> {
+fn indices(draw: &Draw, [t, width]: [usize; 2]) -> Vec<i32> {
     let index = |row: usize| match row % 5 {
         4 => IGNORED,
         3 => width as i32 - 1,
         _ => (row * 31 % width) as i32,
     };
-    (0..t).map(index).collect()
+    draw.indices((0..t).map(index).collect(), width)
 }
 
 /// A case for each shape and compute dtype.
-fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
+fn each(draw: &Draw, case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, d] in ROWS {
+    for dtype in draw.each(&COMPUTE) {
+        for [t, d] in draw.shapes(&ROWS, Dice::rows) {
             cases.push(case(dtype, [t, d], format!("{dtype}, T {t}, N {d}")));
         }
     }
@@ -61,24 +63,25 @@ fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
 }
 
 /// A launch of `op` on rows, and an index for each.
-fn indexed(op: &str, dtype: DType, [t, d]: [usize; 2], x: &[f64], name: String) -> OpCase {
-    let case = OpCase::new(op, t, name).input(&rows(d), dtype, x);
-    case.input(&[Dim::Tokens], DType::I32, &integers(&indices([t, d])))
+fn indexed(op: &str, dtype: DType, x: (&[f64], usize), index: &[i32], name: String) -> OpCase {
+    let (x, width) = x;
+    let case = OpCase::new(op, index.len(), name).input(&rows(width), dtype, x);
+    case.input(&[Dim::Tokens], DType::I32, &integers(index))
 }
 
 /// `row_max`: one of the numbers.
-fn row_max() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let x = drawn(t * d, dtype, 1);
+fn row_max(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let x = draw.numbers(t * d, dtype, 1);
         let case = OpCase::new("row_max", t, name).input(&rows(d), dtype, &x);
         case.output(&[Dim::Tokens], dtype, Near::exact(oracle::row_max(&x, d)))
     })
 }
 
 /// `is_argmax`: rows whose largest number is at the index, after it, and there a second time.
-fn is_argmax() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let (mut x, index) = (drawn(t * d, dtype, 1), indices([t, d]));
+fn is_argmax(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let (mut x, index) = (draw.numbers(t * d, dtype, 1), indices(draw, [t, d]));
         for (row, (x, &index)) in x.chunks_exact_mut(d).zip(&index).enumerate() {
             if index != IGNORED && row % 3 != 2 {
                 x[index as usize] = 8.0;
@@ -88,25 +91,26 @@ fn is_argmax() -> Vec<OpCase> {
             }
         }
         let expected = Near::exact(oracle::is_argmax(&x, &index, d));
-        let case = indexed("is_argmax", dtype, [t, d], &x, name);
+        let case = indexed("is_argmax", dtype, (&x, d), &index, name);
         case.output(&[Dim::Tokens], DType::I32, expected)
     })
 }
 
 /// `pick`: one of the numbers, or 0.
-fn pick() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let x = drawn(t * d, dtype, 1);
-        let expected = Near::exact(oracle::pick(&x, &indices([t, d]), d));
-        let case = indexed("pick", dtype, [t, d], &x, name);
+fn pick(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let x = draw.numbers(t * d, dtype, 1);
+        let index = indices(draw, [t, d]);
+        let expected = Near::exact(oracle::pick(&x, &index, d));
+        let case = indexed("pick", dtype, (&x, d), &index, name);
         case.output(&[Dim::Tokens], dtype, expected)
     })
 }
 
 /// `one_hot`: zeros and ones.
-fn one_hot() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let index = indices([t, d]);
+fn one_hot(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let index = indices(draw, [t, d]);
         let case = OpCase::new("one_hot", t, name);
         let case = case.input(&[Dim::Tokens], DType::I32, &integers(&index));
         case.output(&rows(d), dtype, Near::exact(oracle::one_hot(&index, d)))
@@ -114,18 +118,19 @@ fn one_hot() -> Vec<OpCase> {
 }
 
 /// `scale_trained`: the factor is rounded, and the product; zeros for all rows.
-fn scale_trained() -> Vec<OpCase> {
-    each(|dtype, [t, d], name| {
-        let (mut x, labels) = (drawn(t * d, dtype, 1), indices([t, d]));
-        let values = oracle::scale_trained(&x, &labels, 1.0 / 37.0);
+fn scale_trained(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, d], name| {
+        let (mut x, labels) = (draw.numbers(t * d, dtype, 1), indices(draw, [t, d]));
+        let factor = draw.or(1.0 / 37.0, Dice::factor);
+        let values = oracle::scale_trained(&x, &labels, factor);
         for (x, &label) in x.chunks_exact_mut(d).zip(&labels) {
             if label == IGNORED {
                 x[0] = f64::INFINITY;
             }
         }
         let expected = Near::relative(values.clone(), &values, 2.0 * U);
-        let case = indexed("scale_trained", dtype, [t, d], &x, name);
-        let case = case.scalars(&[1.0 / 37.0]);
+        let case = indexed("scale_trained", dtype, (&x, d), &labels, name);
+        let case = case.scalars(&[factor]);
         case.output(&rows(d), dtype, expected)
     })
 }

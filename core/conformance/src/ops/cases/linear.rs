@@ -4,10 +4,12 @@ use espalier_interface::DType;
 
 use super::{COMPUTE, STORED, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn, squares};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::{absolute, squares};
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
-use crate::ops::packed::{Packed, packed};
+use crate::ops::packed::{Packed, packed as all_packed};
 use crate::ops::rounding::moved_by_bf16;
 
 /// The checks.
@@ -35,7 +37,7 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
-pub(super) const SHAPES: [[usize; 3]; 7] = [
+const SHAPES: [[usize; 3]; 7] = [
     [0, 3, 5],
     [1, 1, 1],
     [1, 65, 17],
@@ -43,6 +45,17 @@ pub(super) const SHAPES: [[usize; 3]; 7] = [
     [17, 3, 129],
     [65, 130, 33],
     [33, 67, 515],
+];
+/// `[T, N, M]` of the weight's gradient: [`SHAPES`], and many tokens.
+pub(super) const GRADIENT_SHAPES: [[usize; 3]; 8] = [
+    SHAPES[0],
+    SHAPES[1],
+    SHAPES[2],
+    SHAPES[3],
+    SHAPES[4],
+    SHAPES[5],
+    SHAPES[6],
+    [300, 19, 35],
 ];
 
 /// A weight as an op is given it, and its values.
@@ -54,18 +67,35 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    pub fn dense(dtype: DType, n: usize) -> Self {
+    pub fn dense(draw: &Draw, dtype: DType, n: usize) -> Self {
         Weight {
             name: dtype.to_string(),
-            values: drawn(n, dtype, 2),
+            values: draw.numbers(n, dtype, 2),
             packed: None,
             dtype,
         }
     }
 
+    /// Dense weights of each dtype, and where `packed`, packed ones; or one of them of a seed.
+    pub fn all(draw: &Draw, [n, m]: [usize; 2], packed: bool) -> Vec<Self> {
+        let (dense, packed) = draw.or((true, packed), |dice| {
+            let packed = packed && dice.once_in(2);
+            (!packed, packed)
+        });
+        let mut weights = Vec::new();
+        if dense {
+            let stored = draw.each(&STORED).into_iter();
+            weights.extend(stored.map(|stored| Weight::dense(draw, stored, n * m)));
+        }
+        if packed {
+            weights.extend(all_packed(draw, [n, m]).into_iter().map(Weight::packed));
+        }
+        weights
+    }
+
     pub fn packed(packed: Packed) -> Self {
         Weight {
-            name: packed.name.to_owned(),
+            name: packed.name.clone(),
             values: packed.values.clone(),
             packed: Some(packed),
             dtype: DType::F32,
@@ -94,6 +124,10 @@ impl Weight {
         }
     }
 
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
     pub fn put(&self, case: OpCase, shape: &[usize]) -> OpCase {
         match &self.packed {
             None => case.param(shape, self.dtype, &self.values),
@@ -102,17 +136,27 @@ impl Weight {
     }
 }
 
+/// The layouts of the weights of an op.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layouts {
+    /// Dense and packed.
+    All,
+    /// Dense alone.
+    Dense,
+}
+
 /// Dense weights of each dtype for each shape, and all packed ones for a few.
-pub(super) fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) -> Vec<OpCase> {
+pub(super) fn each(
+    draw: &Draw,
+    layouts: Layouts,
+    case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase,
+) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, n, m] in SHAPES {
-            let dense = STORED.map(|stored| Weight::dense(stored, n * m));
-            let mut weights = Vec::from(dense);
-            if [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]) {
-                weights.extend(packed([n, m]).into_iter().map(Weight::packed));
-            }
-            for weight in weights {
+    for dtype in draw.each(&COMPUTE) {
+        for [t, n, m] in draw.shapes(&SHAPES, Dice::product) {
+            let some = [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]);
+            let packed = layouts == Layouts::All && draw.or(some, |_| true);
+            for weight in Weight::all(draw, [n, m], packed) {
                 let name = format!("{dtype}, T {t}, N {n}, M {m}, weight {}", weight.name);
                 cases.push(case(dtype, [t, n, m], &weight, name));
             }
@@ -121,11 +165,16 @@ pub(super) fn each(case: impl Fn(DType, [usize; 3], &Weight, String) -> OpCase) 
     cases
 }
 
+/// Whether a product has a bias.
+pub(super) fn bias(draw: &Draw, tokens: usize) -> bool {
+    draw.or(tokens % 2 == 1, |dice| dice.once_in(2))
+}
+
 /// `linear`: sums of M products, and the bias; a bias where T is odd.
-fn linear() -> Vec<OpCase> {
-    each(|dtype, [t, n, m], weight, name| {
-        let x = drawn(t * m, dtype, 1);
-        let bias = (t % 2 == 1).then(|| drawn(n, weight.dtype, 3));
+fn linear(draw: &Draw) -> Vec<OpCase> {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
+        let x = draw.numbers(t * m, dtype, 1);
+        let bias = bias(draw, t).then(|| draw.numbers(n, weight.dtype, 3));
         let (w, b) = (&weight.values, bias.as_deref());
         let magnitudes = oracle::linear(
             &absolute(&x),
@@ -149,9 +198,9 @@ fn linear() -> Vec<OpCase> {
 }
 
 /// `linear_input_backward`: sums of N products.
-fn linear_input_backward() -> Vec<OpCase> {
-    each(|dtype, [t, n, m], weight, name| {
-        let dy = drawn(t * n, dtype, 1);
+fn linear_input_backward(draw: &Draw) -> Vec<OpCase> {
+    each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
+        let dy = draw.numbers(t * n, dtype, 1);
         let product = oracle::linear_input_backward;
         let magnitudes = product(&absolute(&dy), &absolute(&weight.values), [n, m]);
         let values = product(&dy, &weight.values, [n, m]);
@@ -165,12 +214,12 @@ fn linear_input_backward() -> Vec<OpCase> {
 }
 
 /// `linear_weight_backward`: sums of T products added to the earlier content.
-fn linear_weight_backward() -> Vec<OpCase> {
+fn linear_weight_backward(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, n, m] in SHAPES.into_iter().chain([[300, 19, 35]]) {
-            let (dy, x) = (drawn(t * n, dtype, 1), drawn(t * m, dtype, 2));
-            let start = drawn(n * m, DType::F32, 3);
+    for dtype in draw.each(&COMPUTE) {
+        for [t, n, m] in draw.shapes(&GRADIENT_SHAPES, Dice::product) {
+            let (dy, x) = (draw.numbers(t * n, dtype, 1), draw.numbers(t * m, dtype, 2));
+            let start = draw.numbers(n * m, DType::F32, 3);
             let product = oracle::linear_weight_backward;
             let magnitudes = product(&absolute(&dy), &absolute(&x), [n, m]);
             let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);
@@ -186,11 +235,15 @@ fn linear_weight_backward() -> Vec<OpCase> {
 }
 
 /// `bias_backward`: sums of T numbers added to the earlier content.
-fn bias_backward() -> Vec<OpCase> {
+fn bias_backward(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, n] in [[0, 5], [1, 1], [3, 17], [65, 131], [300, 3]] {
-            let (dy, start) = (drawn(t * n, dtype, 1), drawn(n, DType::F32, 2));
+    for dtype in draw.each(&COMPUTE) {
+        let kit = [[0, 5], [1, 1], [3, 17], [65, 131], [300, 3]];
+        for [t, n] in draw.shapes(&kit, Dice::rows) {
+            let (dy, start) = (
+                draw.numbers(t * n, dtype, 1),
+                draw.numbers(n, DType::F32, 2),
+            );
             let values = oracle::add(&start, &oracle::bias_backward(&dy, n), 1.0);
             let magnitudes = oracle::bias_backward(&absolute(&dy), n);
             let magnitudes = oracle::add(&absolute(&start), &magnitudes, 1.0);

@@ -4,7 +4,9 @@ use espalier_interface::graph::Dim;
 
 use super::{COMPUTE, fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::{absolute, drawn};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::numbers::absolute;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, Matrix};
 
@@ -38,12 +40,16 @@ enum Tokens {
     Nowhere,
 }
 
+/// All places.
+const TOKENS: [Tokens; 4] = [Tokens::Rows, Tokens::Depth, Tokens::Cols, Tokens::Nowhere];
+
 /// `matmul`: sums of as many products as the depth.
-fn matmul() -> Vec<OpCase> {
+fn matmul(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for (index, [t, i, j]) in SHAPES.into_iter().enumerate() {
-            for tokens in [Tokens::Rows, Tokens::Depth, Tokens::Cols, Tokens::Nowhere] {
+    for dtype in draw.each(&COMPUTE) {
+        let shapes = draw.shapes(&SHAPES, Dice::product);
+        for (index, [t, i, j]) in shapes.into_iter().enumerate() {
+            for tokens in draw.each(&TOKENS) {
                 // Rows, depth and columns of the product.
                 let [n, k, m] = match tokens {
                     Tokens::Rows => [t, i, j],
@@ -52,9 +58,10 @@ fn matmul() -> Vec<OpCase> {
                     Tokens::Nowhere => [i, t.max(1), j],
                 };
                 let flags = [index % 2 == 1, index / 2 % 2 == 1];
+                let flags = flags.map(|flag| draw.or(flag, |dice| dice.once_in(2)));
                 let [a_size, b_size] = [stored([n, k], flags[0]), stored([k, m], flags[1])];
-                let a = drawn(n * k, dtype, 1);
-                let b = drawn(k * m, dtype, 2);
+                let a = draw.numbers(n * k, dtype, 1);
+                let b = draw.numbers(k * m, dtype, 2);
                 let product = |a: &[f64], b: &[f64]| {
                     let side = |values, size, transposed| Matrix {
                         values,

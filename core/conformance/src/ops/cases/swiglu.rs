@@ -4,7 +4,8 @@ use espalier_interface::DType;
 
 use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
-use crate::ops::numbers::drawn;
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, sigmoid};
 use crate::ops::rounding::{LEAST, U, nearest};
@@ -24,8 +25,8 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// Gates, some of which are beyond what `e^x` holds in f32.
-fn gates(n: usize, dtype: DType) -> Vec<f64> {
-    let mut gates = drawn(n, dtype, 1);
+fn gates(draw: &Draw, n: usize, dtype: DType) -> Vec<f64> {
+    let mut gates = draw.numbers(n, dtype, 1);
     let extremes = [-120.0, 95.0, -89.5, 20.0, -30.0, 0.0];
     for (gate, extreme) in gates.iter_mut().skip(1).step_by(3).zip(extremes) {
         *gate = nearest(dtype, extreme);
@@ -33,10 +34,10 @@ fn gates(n: usize, dtype: DType) -> Vec<f64> {
     gates
 }
 
-fn each(case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
+fn each(draw: &Draw, case: impl Fn(DType, [usize; 2], String) -> OpCase) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in COMPUTE {
-        for [t, f] in ROWS {
+    for dtype in draw.each(&COMPUTE) {
+        for [t, f] in draw.shapes(&ROWS, Dice::rows) {
             cases.push(case(dtype, [t, f], format!("{dtype}, T {t}, F {f}")));
         }
     }
@@ -52,9 +53,9 @@ fn near(values: Vec<f64>, sizes: &[f64], error: f64, beside: impl Fn(usize) -> f
 }
 
 /// `swiglu`: `e^-g` to 4 u, a sum, a quotient and two products: 8 u.
-fn swiglu() -> Vec<OpCase> {
-    each(|dtype, [t, f], name| {
-        let (gate, up) = (gates(t * f, dtype), drawn(t * f, dtype, 2));
+fn swiglu(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, f], name| {
+        let (gate, up) = (gates(draw, t * f, dtype), draw.numbers(t * f, dtype, 2));
         let values = oracle::swiglu(&gate, &up);
         let expected = near(values.clone(), &values, 8.0 * U, |i| gate[i] * up[i]);
         let case = OpCase::new("swiglu", t, name).input(&rows(f), dtype, &gate);
@@ -65,10 +66,10 @@ fn swiglu() -> Vec<OpCase> {
 
 /// `swiglu_backward`: `1 - s` errs by 7 u of 1, which the gate multiplies; with the other roundings
 /// 20 u of `dy u s (1 + |g|)` for dgate. For dup as `swiglu`.
-fn swiglu_backward() -> Vec<OpCase> {
-    each(|dtype, [t, f], name| {
-        let gate = gates(t * f, dtype);
-        let [up, dy] = [2, 3].map(|seed| drawn(t * f, dtype, seed));
+fn swiglu_backward(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, f], name| {
+        let gate = gates(draw, t * f, dtype);
+        let [up, dy] = [2, 3].map(|seed| draw.numbers(t * f, dtype, seed));
         let [dgate, dup] = oracle::swiglu_backward(&dy, &gate, &up);
         let size = |i: usize| (dy[i] * up[i]).abs() * sigmoid(gate[i]) * (1.0 + gate[i].abs());
         let sizes: Vec<f64> = (0..t * f).map(size).collect();

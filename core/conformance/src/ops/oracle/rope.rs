@@ -5,7 +5,8 @@
 pub struct Rotation {
     /// `K`.
     pub head_dim: usize,
-    /// `K / 2` angular frequencies in radians per position.
+    /// `K / 2` angular frequencies in radians per position; fewer where the rest of a head is
+    /// copied.
     pub inv_freq: Vec<f64>,
     /// Factor of cosines and sines.
     pub scaling: f64,
@@ -23,7 +24,7 @@ pub fn rope_backward(dy: &[f64], positions: &[i32], rotation: &Rotation) -> Vec<
 }
 
 fn turned(x: &[f64], positions: &[i32], rotation: &Rotation, sign: f64) -> Vec<f64> {
-    let mut y = vec![0.0; x.len()];
+    let mut y = x.to_vec();
     let half = rotation.inv_freq.len();
     for (t, &position) in positions.iter().enumerate() {
         let width = x.len() / positions.len();

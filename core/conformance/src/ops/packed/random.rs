@@ -1,0 +1,137 @@
+//! A seed -> a format that describes its decoding: bits, order, blocks, and the values of blocks.
+
+use espalier_interface::DType;
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+};
+
+use super::table;
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+
+/// Dtypes of the stored values of blocks.
+const STORED: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+
+/// A format of weights of that shape, and its name.
+pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2]) -> (String, Format) {
+    let elements = shape[0] * shape[1];
+    let bits = dice.between(1, 8) as u32;
+    let (codes, words) = codes(dice, bits, elements);
+    let blocks = blocks(dice, elements);
+    let count = blocks.count(shape);
+    let mut segments = vec![SegmentSpec::new("codes", codes.dtype(), words)];
+    let scale = values(draw, dice, ("scale", count), &mut segments);
+    let (kind, decoding) = if dice.once_in(2) {
+        let table = table(draw, 1 << bits);
+        let decoding = Decoding::Codebook {
+            codes,
+            table,
+            blocks,
+            scale,
+        };
+        ("codebook", decoding)
+    } else {
+        let zero = values(draw, dice, ("zero", count), &mut segments);
+        let decoding = Decoding::Affine {
+            codes,
+            blocks,
+            scale,
+            zero,
+        };
+        ("affine", decoding)
+    };
+    let names: Vec<String> = segments
+        .iter()
+        .map(|s| format!("{} {}", s.name, s.dtype))
+        .collect();
+    let name = format!("{bits} bits, {kind}, {blocks:?}, [{}]", names.join(", "));
+    (name, super::format(shape, segments, decoding))
+}
+
+/// The codes of segment 0, and its number of words.
+fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
+    let word_bits = if bits == 3 { 32 } else { 8 };
+    // At times more words than are needed.
+    let split = elements.div_ceil(word_bits / u64::from(bits)) + dice.below(3) as u64;
+    let orders = [
+        BitOrder::Split { words: split },
+        BitOrder::HighFirst,
+        BitOrder::LowFirst,
+    ];
+    let order = if bits == 3 {
+        orders[0]
+    } else {
+        dice.one_of(&orders)
+    };
+    let codes = Codes {
+        segment: 0,
+        bits,
+        order,
+    };
+    let words = codes.words(elements);
+    (codes, words)
+}
+
+fn blocks(dice: &Dice, elements: u64) -> BlockMap {
+    match dice.below(4) {
+        0 => BlockMap::Rows,
+        1 => BlockMap::Columns,
+        2 => BlockMap::Strided {
+            count: elements.div_ceil(size(dice)),
+        },
+        _ => BlockMap::Flat { size: size(dice) },
+    }
+}
+
+/// Elements of a block, most often a power of two.
+fn size(dice: &Dice) -> u64 {
+    match dice.below(4) {
+        0 => dice.between(3, 200) as u64,
+        _ => 1 << dice.between(3, 8),
+    }
+}
+
+/// Values of `count` blocks in new segments named after `name`.
+fn values(
+    draw: &Draw,
+    dice: &Dice,
+    (name, count): (&str, u64),
+    segments: &mut Vec<SegmentSpec>,
+) -> BlockValues {
+    let mut add = |suffix: &str, dtype, len| {
+        segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
+        segments.len() - 1
+    };
+    match dice.below(3) {
+        0 => BlockValues::Stored {
+            segment: add("", dice.one_of(&STORED), count),
+        },
+        1 => {
+            let size = dice.one_of(&[256, dice.between(1, 300) as u64]);
+            BlockValues::Nested {
+                codes: add("", DType::U8, count),
+                table: table(draw, 256),
+                scales: add("_scale", DType::F32, count.div_ceil(size)),
+                size,
+                offset: add("_offset", DType::F32, 1),
+            }
+        }
+        _ => {
+            let size = dice.between(1, 200) as u64;
+            let groups = dice.one_of(&[
+                BlockMap::Rows,
+                BlockMap::Flat { size },
+                BlockMap::Strided {
+                    count: count.div_ceil(size),
+                },
+            ]);
+            let numbers = groups.count([1, count]);
+            BlockValues::Affine {
+                codes: add("", DType::U8, count),
+                groups,
+                scales: add("_scale", dice.one_of(&STORED), numbers),
+                zeros: add("_zero", dice.one_of(&STORED), numbers),
+            }
+        }
+    }
+}
