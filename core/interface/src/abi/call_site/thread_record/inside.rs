@@ -82,7 +82,7 @@ impl InsideCell {
             let fields = self.fields();
             // The fields are read before the version is read again.
             fence(Ordering::Acquire);
-            if version % 2 == 0 && self.version.load(Ordering::Relaxed) == version {
+            if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
                 // SAFETY: nothing was written in between, so all fields are of one `set`.
                 return unsafe { fields.inside() };
             }
