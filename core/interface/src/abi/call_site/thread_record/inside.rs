@@ -180,16 +180,14 @@ mod tests {
         };
         for round in 0..u32::MAX {
             let state = round as usize % 3;
-            record
-                .inside
-                .set((state > 0).then(|| {
-                    let call = calls[state - 1];
-                    Inside {
-                        call,
-                        number: u64::from(call.depth),
-                        subjects: call.callback.len(),
-                    }
-                }));
+            record.inside.set((state > 0).then(|| {
+                let call = calls[state - 1];
+                Inside {
+                    call,
+                    number: u64::from(call.depth),
+                    subjects: call.callback.len(),
+                }
+            }));
             done.store(round > 100_000, Ordering::Relaxed);
             if reader.is_finished() {
                 break;
