@@ -2,8 +2,9 @@
 //!
 //! A library implements [`Tensors`]; the crate depends on none.
 
+pub mod attention;
 mod memory;
 mod tensors;
 
 pub use memory::Memory;
-pub use tensors::{Binary, Compare, Reduce, Tensors, Unary};
+pub use tensors::{Binary, Compare, Reduce, Split, Tensors, Threads, Unary};

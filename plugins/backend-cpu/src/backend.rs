@@ -1,23 +1,19 @@
 //! The machine as one device, and its opening.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use espalier_interface::bytes::Bytes;
+use espalier_host_device::{Asked, HostDevice, HostOptions, KernelMaker, Made, Setting, memory};
 use espalier_interface::{
     Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
 };
 use espalier_kernels::matmul::Isa;
 
-use crate::device::CpuDevice;
-use crate::{machine, mapped_file, op};
+use crate::{machine, op};
 
 /// The backend `cpu`.
 pub struct CpuBackend {
     services: Arc<dyn Services>,
-    mapped_dir: PathBuf,
-    /// Bytes of the device's own memory, if there is a bound.
-    device_memory: Option<u64>,
+    host: HostOptions,
     /// The instruction set of products.
     isa: Isa,
 }
@@ -27,8 +23,7 @@ impl CpuBackend {
     pub fn new(services: Arc<dyn Services>) -> Self {
         CpuBackend {
             services,
-            mapped_dir: mapped_file::default_folder(),
-            device_memory: None,
+            host: HostOptions::default(),
             isa: Isa::detect(),
         }
     }
@@ -40,15 +35,8 @@ impl CpuBackend {
     /// `INVALID` for a text that is not a size, and for an instruction set that this processor does
     /// not have.
     pub fn with(mut self, options: &Options) -> Result<Self> {
+        self.host = self.host.with(options)?;
         let named = |name: &str| options.0.get(name).and_then(|value| value.as_str());
-        if let Some(folder) = named("mapped_dir") {
-            self.mapped_dir = PathBuf::from(folder);
-        }
-        if let Some(size) = named("device_memory").filter(|size| !size.is_empty()) {
-            let size: std::result::Result<Bytes, String> = size.parse();
-            let size = size.map_err(|why| PluginError::invalid(format!("device_memory: {why}")))?;
-            self.device_memory = Some(size.0);
-        }
         if let Some(name) = named("isa").filter(|name| !name.is_empty()) {
             self.isa = chosen(name, Isa::available())?;
         }
@@ -70,8 +58,8 @@ fn chosen(name: &str, available: &[Isa]) -> Result<Isa> {
 
 impl Backend for CpuBackend {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        let memory = machine::memory();
-        let bound = self.device_memory.unwrap_or(u64::MAX);
+        let memory = memory();
+        let bound = self.host.device_memory.unwrap_or(u64::MAX);
         Ok(vec![DeviceInfo {
             name: "cpu".to_owned(),
             description: machine::description(self.services.threads()),
@@ -93,10 +81,29 @@ impl Backend for CpuBackend {
             let message = format!("device {index} of backend `cpu`: there is only device 0");
             return Err(PluginError::invalid(message));
         }
-        let device = CpuDevice::new(self.services.clone())
-            .with_memory(self.device_memory)
-            .computing_with(self.isa);
-        Ok(Box::new(device.mapping_in(self.mapped_dir.clone())))
+        let maker = Box::new(CpuKernels { isa: self.isa });
+        let device = HostDevice::new(maker, self.services.clone(), self.host.clone());
+        Ok(Box::new(device))
+    }
+}
+
+/// The kernels of `cpu`, with products by one instruction set.
+pub(crate) struct CpuKernels {
+    pub isa: Isa,
+}
+
+impl KernelMaker for CpuKernels {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn prepare(&self, asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+        let setting = op::Setting {
+            decoders: setting.decoders,
+            threads: setting.services.threads(),
+            isa: self.isa,
+        };
+        op::prepare(asked, &setting)
     }
 }
 

@@ -4,16 +4,11 @@
 //! it returns. In f64 it is the reference that other backends are compared with.
 
 mod backend;
-mod call;
-mod device;
 mod dispatch;
 mod machine;
-mod mapped_file;
-mod memory;
 mod op;
 #[cfg(feature = "plugin")]
 mod plugin;
-mod request;
 #[cfg(test)]
 mod rig;
 

@@ -27,51 +27,10 @@ mod swiglu;
 #[cfg(test)]
 mod tests;
 
+use espalier_host_device::{Asked, Call, Made, Number};
 use espalier_interface::{Decoder, OpId, Result};
+use espalier_kernels::added::Added;
 use espalier_kernels::matmul::Isa;
-
-use crate::call::{Call, Overlap};
-use crate::request::Asked;
-
-/// Runs a prepared kernel.
-pub type Run = Box<dyn Fn(&Call<'_>) -> Result<()> + Send + Sync>;
-
-/// A prepared kernel.
-pub struct Made {
-    /// Runs it.
-    pub run: Run,
-    /// Bytes of workspace that each launch needs.
-    pub workspace_bytes: u64,
-    /// Overlaps that its ranges may have.
-    pub overlap: Overlap,
-}
-
-impl Made {
-    /// A kernel without workspace.
-    pub fn new(run: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
-        Made {
-            run: Box::new(run),
-            workspace_bytes: 0,
-            overlap: Overlap::None,
-        }
-    }
-
-    /// The kernel with `bytes` of workspace.
-    pub fn with_workspace(self, bytes: usize) -> Self {
-        Made {
-            workspace_bytes: bytes as u64,
-            ..self
-        }
-    }
-
-    /// The kernel, which may write its first output over input `index`.
-    pub fn in_place_of(self, index: usize) -> Self {
-        Made {
-            overlap: Overlap::InPlaceOf(index),
-            ..self
-        }
-    }
-}
 
 /// Further inputs of a kernel's preparation.
 pub struct Setting<'a> {
@@ -118,6 +77,15 @@ const OPS: &[(u32, &[Op])] = &[
     (1, sinusoids::OPS),
     (1, swiglu::OPS),
 ];
+
+/// Input `index` of a launch, which a kernel adds its result to; output 0 may lie in its memory.
+fn added<'c, N: Number>(call: &'c Call<'_>, index: usize) -> Added<'c, N> {
+    if call.in_place() {
+        Added::Output
+    } else {
+        Added::Values(call.input(index))
+    }
+}
 
 /// The ops that every device has.
 pub fn ids() -> Vec<OpId> {

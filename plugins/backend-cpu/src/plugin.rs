@@ -1,5 +1,6 @@
 //! The declaration of the plugin `cpu`: its options -> a [`CpuBackend`].
 
+use espalier_host_device::HostOptions;
 use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
 
 use crate::CpuBackend;
@@ -9,20 +10,8 @@ const CPU: Component = Component {
     role: Role::BACKEND,
     doc: "this machine's processors; computes in bf16, f32 or f64 (the reference mode)",
     options: &[
-        OptionSpec {
-            name: "mapped_dir",
-            kind: OptionKind::TEXT,
-            default: "null",
-            range: "",
-            doc: "folder on a disk for weights that memory has no room for; unset: TMPDIR, else /var/tmp",
-        },
-        OptionSpec {
-            name: "device_memory",
-            kind: OptionKind::TEXT,
-            default: "null",
-            range: "",
-            doc: "bounds what each device holds, such as 64MiB, as if it were a card; unset: all of the machine's",
-        },
+        HostOptions::MAPPED_DIR,
+        HostOptions::DEVICE_MEMORY,
         OptionSpec {
             name: "isa",
             kind: OptionKind::TEXT,

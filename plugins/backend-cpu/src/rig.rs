@@ -8,8 +8,11 @@ use espalier_interface::{
     Result, Serial, Stream, WeightLayout,
 };
 
-use crate::call::Number;
-use crate::device::CpuDevice;
+use espalier_host_device::{HostDevice, HostOptions};
+use espalier_kernels::element::Element;
+use espalier_kernels::matmul::Isa;
+
+use crate::backend::CpuKernels;
 
 /// An operand and its bytes.
 #[derive(Clone, Debug)]
@@ -20,7 +23,7 @@ pub struct Array {
 
 /// `values` as an operand.
 #[allow(unsafe_code)]
-pub fn array<N: Number>(shape: &[Dim], values: &[N]) -> Array {
+pub fn array<N: Element>(shape: &[Dim], values: &[N]) -> Array {
     // SAFETY: numbers have no padding.
     let bytes = unsafe {
         std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)).to_vec()
@@ -28,7 +31,7 @@ pub fn array<N: Number>(shape: &[Dim], values: &[N]) -> Array {
     Array {
         operand: Operand {
             shape: shape.to_vec(),
-            dtype: N::ID,
+            dtype: N::DTYPE,
         },
         bytes,
     }
@@ -48,7 +51,7 @@ pub fn integers(values: &[i32]) -> Array {
 }
 
 /// `bytes` as numbers.
-pub fn numbers<N: Number>(bytes: &[u8]) -> Vec<N> {
+pub fn numbers<N: Element>(bytes: &[u8]) -> Vec<N> {
     assert!(bytes.len().is_multiple_of(size_of::<N>()));
     let mut values = Vec::with_capacity(bytes.len() / size_of::<N>());
     for chunk in bytes.chunks_exact(size_of::<N>()) {
@@ -60,9 +63,15 @@ pub fn numbers<N: Number>(bytes: &[u8]) -> Vec<N> {
     values
 }
 
+/// A device that computes on the calling thread, with products by `isa`.
+pub fn device(isa: Isa) -> HostDevice {
+    let options = HostOptions::default();
+    HostDevice::new(Box::new(CpuKernels { isa }), Arc::new(Serial), options)
+}
+
 /// A launch under construction.
 pub struct Rig {
-    pub device: CpuDevice,
+    pub device: HostDevice,
     pub op: &'static str,
     pub attributes: Attributes,
     pub inputs: Vec<Array>,
@@ -77,7 +86,7 @@ impl Rig {
     /// A launch of `op`, `NAME` or `NAME.VERSION`, on `tokens` tokens.
     pub fn new(op: &'static str, tokens: usize) -> Self {
         Rig {
-            device: CpuDevice::new(Arc::new(Serial)),
+            device: device(Isa::detect()),
             op,
             attributes: Attributes::new(),
             inputs: Vec::new(),
@@ -96,8 +105,8 @@ impl Rig {
     }
 
     /// With a dense param.
-    pub fn param<N: Number>(mut self, shape: &[u64], values: &[N]) -> Self {
-        let layout = WeightLayout::Dense(N::ID);
+    pub fn param<N: Element>(mut self, shape: &[u64], values: &[N]) -> Self {
+        let layout = WeightLayout::Dense(N::DTYPE);
         let operand = ParamOperand {
             shape: shape.to_vec(),
             layout,

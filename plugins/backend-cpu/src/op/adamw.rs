@@ -1,12 +1,12 @@
 //! `adamw`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::adamw::{self as kernel, Adamw};
 use espalier_kernels::element::Element;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::{compute, reduce};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[Op {
     name: "adamw",

@@ -1,11 +1,11 @@
 //! `add`, `mul`, `div` and `scale`; `add` and `scale` also in place, over their first input.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::arithmetic as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

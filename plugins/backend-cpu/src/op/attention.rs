@@ -1,5 +1,6 @@
 //! `attention` and `attention_backward`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::graph::Dim;
 use espalier_interface::{PluginError, Result};
 use espalier_kernels::attention::{
@@ -7,9 +8,8 @@ use espalier_kernels::attention::{
     forward, forward_cached, forward_workspace_bytes,
 };
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

@@ -1,12 +1,12 @@
 //! `cross_entropy` and `cross_entropy_backward`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::cross_entropy::{self as kernel, Losses};
 use espalier_kernels::element::Element;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

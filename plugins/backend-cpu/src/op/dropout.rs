@@ -1,12 +1,12 @@
 //! `dropout`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_interface::random::{self, Purpose};
 use espalier_kernels::dropout::{self as kernel, Mask};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[Op {
     name: "dropout",

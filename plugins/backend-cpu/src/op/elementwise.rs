@@ -1,11 +1,11 @@
 //! Functions of one number.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::elementwise::{self as kernel, Function};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 /// An op for each function of the kernels, and `rsqrt`, which has attributes.
 pub const OPS: &[Op] = &{

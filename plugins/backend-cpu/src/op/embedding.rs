@@ -1,12 +1,12 @@
 //! `embedding` and `embedding_backward`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::element::Element;
 use espalier_kernels::embedding::{self as kernel, Table};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::{compute, stored};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

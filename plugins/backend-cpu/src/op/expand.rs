@@ -1,11 +1,11 @@
 //! `expand`, `contract` and `broadcast_param`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::expand as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::{compute, stored};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

@@ -1,13 +1,13 @@
 //! `zero`, `cast` and `init`, on flat runs of elements.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_interface::random::{self, Purpose};
 use espalier_kernels::{cast as cast_kernel, fill};
 
 use super::dropout::seed;
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::stored;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

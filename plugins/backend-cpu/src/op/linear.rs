@@ -1,6 +1,7 @@
 //! `linear`, `linear_input_backward` and `linear_weight_backward`, over dense and packed weights.
 #![allow(unsafe_code)] // A plugin's decode function, stored and called.
 
+use espalier_host_device::{Asked, Call, MOST_RANGES, Made, Number};
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{Decoder, PluginError, Result, WeightLayout};
 use espalier_kernels::added::Added;
@@ -10,10 +11,8 @@ use espalier_kernels::linear::{self as kernel, Onto, WeightGradient};
 use espalier_kernels::matmul::{Dense, Isa, Rows, Scalar, Sum};
 use half::{bf16, f16};
 
-use super::{Made, Op, Setting};
-use crate::call::{Call, MOST_RANGES};
+use super::{Op, Setting, added};
 use crate::dispatch::{compute, stored};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {
@@ -229,8 +228,8 @@ impl Epilogue {
     }
 
     /// The launch's output, and what the product is added to.
-    fn onto<'c, E: Element>(self, call: &'c Call<'_>) -> Onto<'c, E> {
-        let added = self.added.map(|index| call.added(index));
+    fn onto<'c, E: Element + Number>(self, call: &'c Call<'_>) -> Onto<'c, E> {
+        let added = self.added.map(|index| added(call, index));
         let added = added.unwrap_or(Added::Nothing);
         let residual = self.residual.map(|index| call.input(index));
         let alpha = self.alpha;

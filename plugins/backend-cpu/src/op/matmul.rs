@@ -1,12 +1,12 @@
 //! `matmul`: the product of two values.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::graph::Dim;
 use espalier_interface::{Operand, Result};
 use espalier_kernels::matmul::{self as kernel, Combine, Dense, Output, workspace_bytes};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[Op {
     name: "matmul",

@@ -1,14 +1,14 @@
 //! `param_value` and `param_value_backward`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::arithmetic::accumulate;
 use espalier_kernels::element::Element;
 use espalier_kernels::param_value as kernel;
 
 use super::linear::Weight;
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

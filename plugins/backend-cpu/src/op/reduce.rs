@@ -1,11 +1,11 @@
 //! `sum_squares` and `first_not_finite`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::reduce as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::stored;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

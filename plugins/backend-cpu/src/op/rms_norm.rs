@@ -1,13 +1,13 @@
 //! `rms_norm`, `rms_norm_backward` and `rms_norm_weight_backward`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::added::Added;
 use espalier_kernels::element::Element;
 use espalier_kernels::rms_norm as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting, added};
 use crate::dispatch::{compute, stored};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {
@@ -50,7 +50,7 @@ fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     compute!(asked, asked.input(0).dtype, E => stored!(asked, weight, W => {
         let run = Made::new(move |call| {
             let (dy, x, weight) = (call.input::<E>(0), call.input(1), call.param::<W>(0));
-            let added = if has_added { call.added(ADDED) } else { Added::Nothing };
+            let added = if has_added { added(call, ADDED) } else { Added::Nothing };
             kernel::rms_norm_backward(call.services, x, weight, dy, eps, added, call.output(0));
             Ok(())
         });

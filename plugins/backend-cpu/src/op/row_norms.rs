@@ -1,13 +1,13 @@
 //! `adapted_row_norms`, over dense and packed weights.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::{Result, WeightLayout};
 use espalier_kernels::param_value::param_value;
 use espalier_kernels::row_norms as kernel;
 
 use super::linear::Weight;
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::reduce;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[Op {
     name: "adapted_row_norms",

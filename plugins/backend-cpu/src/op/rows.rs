@@ -1,11 +1,11 @@
 //! `row_max`, `is_argmax`, `pick`, `one_hot` and `scale_trained`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::rows as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

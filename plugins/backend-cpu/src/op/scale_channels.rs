@@ -1,13 +1,13 @@
 //! `scale_channels` and `scale_channels_weight_backward`; `scale_by` and `scale_by_backward`, whose
 //! numbers are a value.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::element::Element;
 use espalier_kernels::scale_channels as kernel;
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::{compute, stored};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

@@ -1,12 +1,12 @@
 //! `sgd`: with a momentum buffer, or without momentum.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::{PluginError, Result};
 use espalier_kernels::element::Element;
 use espalier_kernels::sgd::{self as kernel, Sgd};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::{compute, reduce};
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[Op {
     name: "sgd",

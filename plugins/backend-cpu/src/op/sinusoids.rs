@@ -1,11 +1,11 @@
 //! `sinusoids` and `swap_halves`.
 
+use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::sinusoids::{self as kernel, Wave};
 
-use super::{Made, Op, Setting};
+use super::{Op, Setting};
 use crate::dispatch::compute;
-use crate::request::Asked;
 
 pub const OPS: &[Op] = &[
     Op {

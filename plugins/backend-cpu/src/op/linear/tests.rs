@@ -1,7 +1,5 @@
 //! Linears of every layout launched through the device equal the kernel on the decoded weight.
 
-use std::sync::Arc;
-
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
@@ -11,8 +9,7 @@ use espalier_kernels::fill;
 use espalier_kernels::matmul::Isa;
 
 use super::*;
-use crate::device::CpuDevice;
-use crate::rig::{Array, Rig, array, numbers};
+use crate::rig::{Array, Rig, array, device, numbers};
 
 const T: usize = 3;
 const N: usize = 6;
@@ -158,7 +155,7 @@ fn products_are_by_the_instruction_set_of_the_device() {
             .input(rows(&x, M))
             .output(rows(&y, N))
             .param(&[N as u64, M as u64], &values);
-        rig.device = CpuDevice::new(Arc::new(Serial)).computing_with(isa);
+        rig.device = device(isa);
         assert_eq!(numbers::<bf16>(&rig.run().unwrap()[0]), expected, "{isa:?}");
     }
 }

@@ -38,6 +38,8 @@ impl Expected {
 pub struct Asked<'a> {
     /// The request.
     pub request: &'a KernelRequest,
+    /// Name of the backend that it is made of, for errors.
+    pub backend: &'a str,
 }
 
 impl<'a> Asked<'a> {
@@ -45,7 +47,10 @@ impl<'a> Asked<'a> {
     fn fail(&self, code: ErrorCode, what: String) -> PluginError {
         PluginError::new(
             code,
-            format!("op `{}` on backend `cpu`: {what}", self.request.op),
+            format!(
+                "op `{}` on backend `{}`: {what}",
+                self.request.op, self.backend
+            ),
         )
     }
 

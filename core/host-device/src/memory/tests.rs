@@ -66,7 +66,7 @@ fn a_buffer_beyond_free_memory_is_refused_with_its_size() {
 
 #[test]
 fn a_buffer_beyond_the_device_memory_is_refused_with_the_bound() {
-    let buffers = Buffers::bounded(Some(1 << 20));
+    let buffers = Buffers::bounded("cpu", Some(1 << 20));
     let first = buffers.alloc_of_device(1000 << 10).unwrap();
     let error = buffers.alloc_of_device(25 << 10).unwrap_err();
     assert_eq!(error.code, ErrorCode::OUT_OF_MEMORY);
@@ -77,6 +77,12 @@ fn a_buffer_beyond_the_device_memory_is_refused_with_the_bound() {
     buffers.free(first).unwrap();
     buffers.alloc_of_device(1000 << 10).expect("given back");
     assert!(buffers.alloc_of_device(u64::MAX).is_err());
+    // All but 24 KiB of 1 MiB is taken by the second buffer and the last.
+    let error = buffers.check_room(1 << 20).unwrap_err();
+    assert_eq!(error.code, ErrorCode::OUT_OF_MEMORY);
+    let expected = "1048576 bytes of temporary tensors: only 0 bytes";
+    assert!(error.message.starts_with(expected), "{error}");
+    buffers.check_room(0).expect("no bytes fit anywhere");
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn lent_memory_is_shared_and_stays_the_hosts() {
         // SAFETY: the mapping outlives the buffers.
         unsafe { HostMemory::new(NonNull::new(address).unwrap(), 4096) }
     };
-    let buffers = Buffers::bounded(Some(0));
+    let buffers = Buffers::bounded("cpu", Some(0));
     let buffer = buffers.lend(lent(memory.as_mut_ptr())).unwrap();
     let range = |offset, bytes| BufferRange {
         buffer,

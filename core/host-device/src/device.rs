@@ -13,19 +13,15 @@ use espalier_interface::{
     Buffer, BufferRange, Decoder, Event, HostMemory, Kernel, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
 };
-use espalier_kernels::matmul::Isa;
 
 use crate::call::{Call, MOST_RANGES};
-use crate::mapped_file;
 use crate::memory::Buffers;
-use crate::op::{self, Made, Setting};
-use crate::request::{Asked, Expected};
+use crate::{Asked, Expected, HostOptions, KernelMaker, Made, Setting};
 
-/// The machine, opened.
-pub struct CpuDevice {
+/// The machine, opened by a backend.
+pub struct HostDevice {
     services: Arc<dyn Services>,
-    /// The instruction set of products.
-    isa: Isa,
+    maker: Box<dyn KernelMaker>,
     buffers: Buffers,
     /// Folder of mapped files.
     mapped_dir: PathBuf,
@@ -48,36 +44,23 @@ struct Ready {
     max_sequences: u64,
 }
 
-impl CpuDevice {
-    /// A device that computes on the host's threads.
-    pub fn new(services: Arc<dyn Services>) -> Self {
-        CpuDevice {
+impl HostDevice {
+    /// A device whose kernels `maker` makes, on the host's threads and with the memory that
+    /// `options` give it.
+    pub fn new(
+        maker: Box<dyn KernelMaker>,
+        services: Arc<dyn Services>,
+        options: HostOptions,
+    ) -> Self {
+        HostDevice {
             services,
-            isa: Isa::detect(),
-            buffers: Buffers::default(),
-            mapped_dir: mapped_file::default_folder(),
+            buffers: Buffers::bounded(maker.name(), options.device_memory),
+            maker,
+            mapped_dir: options.mapped_dir,
             streams: AtomicU64::new(1),
             events: AtomicU64::new(0),
             kernels: RwLock::default(),
         }
-    }
-
-    /// The device, with a bound on its memory, if any.
-    pub fn with_memory(mut self, device_memory: Option<u64>) -> Self {
-        self.buffers = Buffers::bounded(device_memory);
-        self
-    }
-
-    /// The device, with products by `isa`, which this processor must have.
-    pub fn computing_with(mut self, isa: Isa) -> Self {
-        self.isa = isa;
-        self
-    }
-
-    /// The device, with its mapped files in `folder`.
-    pub fn mapping_in(mut self, folder: PathBuf) -> Self {
-        self.mapped_dir = folder;
-        self
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
@@ -92,14 +75,15 @@ impl CpuDevice {
     }
 }
 
-impl Memory for CpuDevice {
+impl Memory for HostDevice {
     fn alloc(&self, bytes: u64, kind: MemoryKind) -> Result<Buffer> {
         match kind {
             MemoryKind::DEVICE => self.buffers.alloc_of_device(bytes),
             MemoryKind::PINNED => self.buffers.alloc(bytes),
             MemoryKind::MAPPED => self.buffers.alloc_mapped(bytes, &self.mapped_dir),
             MemoryKind(other) => Err(PluginError::unsupported(format!(
-                "backend `cpu` has no memory of kind {other}"
+                "backend `{}` has no memory of kind {other}",
+                self.maker.name()
             ))),
         }
     }
@@ -151,7 +135,7 @@ fn check_lengths(from: usize, to: usize) -> Result<()> {
     }
 }
 
-impl Streams for CpuDevice {
+impl Streams for HostDevice {
     fn stream(&self) -> Result<Stream> {
         Ok(Stream(self.streams.fetch_add(1, Ordering::AcqRel)))
     }
@@ -178,9 +162,12 @@ impl Streams for CpuDevice {
     }
 }
 
-impl Kernels for CpuDevice {
+impl Kernels for HostDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        let asked = Asked { request };
+        let asked = Asked {
+            request,
+            backend: self.maker.name(),
+        };
         let expected = asked.ranges();
         if expected.len() > MOST_RANGES {
             let what = format!("{} ranges, expected at most {MOST_RANGES}", expected.len());
@@ -190,10 +177,9 @@ impl Kernels for CpuDevice {
         let begins = [request.inputs.len(), expected.len() - outputs];
         let setting = Setting {
             decoders,
-            threads: self.services.threads(),
-            isa: self.isa,
+            services: &self.services,
         };
-        let made = op::prepare(&asked, &setting)?;
+        let made = self.maker.prepare(&asked, &setting)?;
         let workspace_bytes = made.workspace_bytes;
         let ready = Ready {
             op: request.op.clone(),
@@ -248,7 +234,7 @@ impl Kernels for CpuDevice {
     }
 }
 
-impl CpuDevice {
+impl HostDevice {
     fn run(&self, kernel: &Ready, launch: &Launch<'_>) -> Result<()> {
         let invalid = |what: String| Err(PluginError::invalid(what));
         if launch.ranges.len() != kernel.expected.len() {
@@ -269,7 +255,7 @@ impl CpuDevice {
         }
         let mut call = Call::new(
             &*self.services,
-            launch.tokens,
+            [launch.tokens, launch.sequences],
             launch.scalars,
             kernel.begins,
         );
@@ -309,6 +295,9 @@ impl CpuDevice {
             call.set_workspace(self.buffers.span(range)?);
         }
         call.check_overlap(kernel.made.overlap)?;
+        if kernel.made.temporary_bytes > 0 {
+            self.buffers.check_room(kernel.made.temporary_bytes)?;
+        }
         (kernel.made.run)(&call)
     }
 }
@@ -319,9 +308,62 @@ mod tests {
 
     use super::*;
 
+    /// Makes kernels that do nothing, and say that a library takes that many bytes in each.
+    struct Idle(u64);
+
+    impl KernelMaker for Idle {
+        fn name(&self) -> &str {
+            "idle"
+        }
+
+        fn prepare(&self, _: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
+            Ok(Made::new(|_| Ok(())).with_temporaries(self.0))
+        }
+    }
+
+    fn idle(temporary_bytes: u64) -> HostDevice {
+        let options = HostOptions {
+            device_memory: Some(1000),
+            ..HostOptions::default()
+        };
+        HostDevice::new(Box::new(Idle(temporary_bytes)), Arc::new(Serial), options)
+    }
+
+    #[test]
+    fn a_launch_whose_temporaries_have_no_room_is_refused() {
+        for (temporary_bytes, fits) in [(0, true), (400, true), (401, false)] {
+            let device = idle(temporary_bytes);
+            let buffer = device.alloc(600, MemoryKind::DEVICE).unwrap();
+            let prepared = device.prepare(&KernelRequest::new("zero"), &[]).unwrap();
+            let range = BufferRange {
+                buffer,
+                offset: 0,
+                bytes: 0,
+            };
+            let launched = device.launch(&Launch {
+                kernel: prepared.kernel,
+                stream: Stream(0),
+                ranges: &[],
+                workspace: range,
+                tokens: 0,
+                sequences: 0,
+                scalars: &[],
+            });
+            match launched {
+                Ok(()) => assert!(fits, "{temporary_bytes} bytes"),
+                Err(error) => {
+                    assert!(!fits, "{error}");
+                    assert_eq!(error.code, espalier_interface::ErrorCode::OUT_OF_MEMORY);
+                    let words = "launch of `zero`: 401 bytes of temporary tensors: only 400 bytes";
+                    assert!(error.message.starts_with(words), "{error}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn streams_and_events_must_exist() {
-        let device = CpuDevice::new(Arc::new(Serial));
+        let device = idle(0);
         let side = device.stream().unwrap();
         let event = device.record(Stream(0)).unwrap();
         device.wait(side, event).unwrap();
@@ -333,7 +375,7 @@ mod tests {
 
     #[test]
     fn copies_need_equal_lengths_within_buffers() {
-        let device = CpuDevice::new(Arc::new(Serial));
+        let device = idle(0);
         let buffer = device.alloc(8, MemoryKind::PINNED).unwrap();
         let range = |offset, bytes| BufferRange {
             buffer,

@@ -2,13 +2,13 @@
 #![allow(unsafe_code)] // Slices of mapped memory whose disjointness is checked here.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 
 use espalier_interface::{DType, PluginError, Result, Services};
-use espalier_kernels::added::Added;
-use espalier_kernels::element::Element;
+use half::{bf16, f16};
 
 use crate::memory::Span;
-use crate::request::Expected;
+use crate::{Expected, Overlap};
 
 /// Most ranges of a launch.
 pub const MOST_RANGES: usize = 32;
@@ -22,9 +22,24 @@ pub unsafe trait Number: Copy + Send + Sync + 'static {
     const ID: DType;
 }
 
-// SAFETY: `Element` is implemented for f64, f32, bf16 and f16: floats have no invalid bit patterns.
-unsafe impl<E: Element> Number for E {
-    const ID: DType = E::DTYPE;
+// SAFETY: floats have no invalid bit patterns.
+unsafe impl Number for f64 {
+    const ID: DType = DType::F64;
+}
+
+// SAFETY: floats have no invalid bit patterns.
+unsafe impl Number for f32 {
+    const ID: DType = DType::F32;
+}
+
+// SAFETY: floats have no invalid bit patterns.
+unsafe impl Number for bf16 {
+    const ID: DType = DType::BF16;
+}
+
+// SAFETY: floats have no invalid bit patterns.
+unsafe impl Number for f16 {
+    const ID: DType = DType::F16;
 }
 
 /// A range's memory.
@@ -37,12 +52,24 @@ struct Slot {
     taken: Cell<bool>,
 }
 
+impl Slot {
+    fn place(&self) -> Place {
+        Place {
+            address: self.span.start,
+            bytes: self.span.bytes,
+            dtype: self.dtype,
+        }
+    }
+}
+
 /// A launch as a kernel sees it.
 pub struct Call<'a> {
     /// The host's threads.
     pub services: &'a dyn Services,
     /// `T`.
     pub tokens: usize,
+    /// `S`.
+    pub sequences: usize,
     /// Scalars in the op's order; their number was checked.
     pub scalars: &'a [f64],
     slots: [Option<Slot>; MOST_RANGES],
@@ -52,27 +79,30 @@ pub struct Call<'a> {
     workspace_taken: Cell<bool>,
 }
 
-/// Overlaps that a kernel allows between a launch's ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// No output may overlap another range.
-    None,
-    /// Output 0 may be exactly the range of the input with this index.
-    InPlaceOf(usize),
+/// A range's memory as a library is given it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// First byte, a multiple of 64.
+    pub address: NonNull<u8>,
+    /// Bytes of this launch.
+    pub bytes: usize,
+    /// Element type.
+    pub dtype: DType,
 }
 
 impl<'a> Call<'a> {
-    /// A call without ranges yet; `[params, outputs]` are the indices of the first param and
-    /// output.
-    pub fn new(
+    /// A call without ranges yet, of `[T, S]`; `[params, outputs]` are the indices of the first
+    /// param and output.
+    pub(crate) fn new(
         services: &'a dyn Services,
-        tokens: u64,
+        [tokens, sequences]: [u64; 2],
         scalars: &'a [f64],
         [params, outputs]: [usize; 2],
     ) -> Self {
         Call {
             services,
             tokens: tokens as usize,
+            sequences: sequences as usize,
             scalars,
             slots: [const { None }; MOST_RANGES],
             params,
@@ -83,7 +113,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sets range `index`, of which the first `bytes` are used.
-    pub fn set(&mut self, index: usize, mut span: Span, expected: &Expected, bytes: u64) {
+    pub(crate) fn set(&mut self, index: usize, mut span: Span, expected: &Expected, bytes: u64) {
         span.bytes = bytes as usize;
         self.slots[index] = Some(Slot {
             span,
@@ -95,7 +125,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the workspace.
-    pub fn set_workspace(&mut self, span: Span) {
+    pub(crate) fn set_workspace(&mut self, span: Span) {
         self.workspace = Some(span);
     }
 
@@ -103,7 +133,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// `INVALID`, with the indices of the two ranges.
-    pub fn check_overlap(&mut self, allowed: Overlap) -> Result<()> {
+    pub(crate) fn check_overlap(&mut self, allowed: Overlap) -> Result<()> {
         let count = self.slots.iter().flatten().count();
         let place = |span: &Span| (span.start.as_ptr() as usize, span.bytes);
         let meet = |a: &Span, b: &Span| {
@@ -154,13 +184,25 @@ impl<'a> Call<'a> {
         self.read(index, N::ID)
     }
 
-    /// Input `index`, which a kernel adds its result to; output 0 may lie in its memory.
-    pub fn added<N: Number>(&self, index: usize) -> Added<'_, N> {
-        if self.in_place() {
-            Added::Output
-        } else {
-            Added::Values(self.input(index))
-        }
+    /// The memory of input `index`, which is read only. Where it is output 0's too, it is read
+    /// before that is written.
+    pub fn input_place(&self, index: usize) -> Place {
+        assert!(index < self.params, "input {index} does not exist");
+        self.slot(index).place()
+    }
+
+    /// The memory of range `index` after the inputs, of a dense param or a segment: read only.
+    pub fn param_place(&self, index: usize) -> Place {
+        self.slot(self.params + index).place()
+    }
+
+    /// The memory of output `index`, which no other range overlaps but that of an input which
+    /// [`Overlap`] names. It can be taken once.
+    pub fn output_place(&self, index: usize) -> Place {
+        let slot = self.slot(self.outputs + index);
+        assert!(slot.written, "an input is written");
+        assert!(!slot.taken.replace(true), "an output was taken before");
+        slot.place()
     }
 
     /// Input `index`, of i32.

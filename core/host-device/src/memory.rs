@@ -52,6 +52,8 @@ pub struct Buffers {
     table: RwLock<Table>,
     /// Bound on the bytes of all buffers in the device's own memory, if any.
     device_memory: Option<u64>,
+    /// Name of the backend, for errors.
+    backend: String,
 }
 
 #[derive(Default)]
@@ -63,11 +65,12 @@ struct Table {
 }
 
 impl Buffers {
-    /// Buffers of a device with a bound on its own memory; without one, all of the machine's
+    /// Buffers of a device of `backend` with a bound on its own memory; without one, all of the machine's
     /// memory.
-    pub fn bounded(device_memory: Option<u64>) -> Self {
+    pub fn bounded(backend: &str, device_memory: Option<u64>) -> Self {
         Buffers {
             device_memory,
+            backend: backend.to_owned(),
             ..Buffers::default()
         }
     }
@@ -111,21 +114,38 @@ impl Buffers {
     /// Takes `bytes` of the device's own memory.
     fn reserve(&self, bytes: u64) -> Result<()> {
         let mut table = self.write();
-        let taken = table.of_device.checked_add(bytes);
-        let bound = self.device_memory.unwrap_or(u64::MAX);
-        let Some(taken) = taken.filter(|&taken| taken <= bound) else {
-            let free = bound - table.of_device;
-            return Err(out_of_memory(
-                bytes,
-                &format!(
-                    "only {free} bytes ({}) of the {} that backend.cpu.device_memory gives are free",
-                    Bytes(free),
-                    Bytes(bound)
-                ),
-            ));
-        };
-        table.of_device = taken;
+        let taken = self.taken_with(&table, bytes);
+        table.of_device = taken.map_err(|why| out_of_memory(bytes, &why))?;
         Ok(())
+    }
+
+    /// Bytes in use of the device's own memory with `bytes` more, or why there is no room.
+    fn taken_with(&self, table: &Table, bytes: u64) -> std::result::Result<u64, String> {
+        let bound = self.device_memory.unwrap_or(u64::MAX);
+        let taken = table.of_device.checked_add(bytes);
+        taken.filter(|&taken| taken <= bound).ok_or_else(|| {
+            let free = bound - table.of_device;
+            format!(
+                "only {free} bytes ({}) of the {} that backend.{}.device_memory gives are free",
+                Bytes(free),
+                Bytes(bound),
+                self.backend
+            )
+        })
+    }
+
+    /// Checks that there is room for `bytes` that a library allocates itself for a while.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, where the device's own memory or the machine has no room.
+    pub fn check_room(&self, bytes: u64) -> Result<()> {
+        let room = self
+            .taken_with(&self.read(), bytes)
+            .and_then(|_| room_for(bytes));
+        room.map_err(|why| {
+            let message = format!("{bytes} bytes of temporary tensors: {why}");
+            PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
+        })
     }
 
     /// As [`Buffers::alloc`], backed by an unnamed file in `folder`, so that its pages need not
@@ -134,7 +154,7 @@ impl Buffers {
     /// # Errors
     /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for a folder in memory.
     pub fn alloc_mapped(&self, bytes: u64, folder: &Path) -> Result<Buffer> {
-        let map = mapped_file::zeros(folder, mapped_len(bytes)?)?;
+        let map = mapped_file::zeros(&self.backend, folder, mapped_len(bytes)?)?;
         Ok(self.add(map, bytes, 0))
     }
 
@@ -229,19 +249,23 @@ impl Span {
 /// Memory of `bytes` bytes and the tail.
 fn anonymous(bytes: u64) -> Result<MmapMut> {
     let refused = |why: String| out_of_memory(bytes, &why);
+    room_for(bytes).map_err(refused)?;
+    let map = MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))?;
+    ask_for_huge_pages(&map);
+    Ok(map)
+}
+
+/// Why the machine has no room for `bytes`, if so.
+fn room_for(bytes: u64) -> std::result::Result<(), String> {
     let free_bytes = if bytes < LARGE {
         u64::MAX
     } else {
         machine::memory().free_bytes
     };
     if bytes > free_bytes {
-        return Err(refused(format!(
-            "only {free_bytes} bytes of memory are free"
-        )));
+        return Err(format!("only {free_bytes} bytes of memory are free"));
     }
-    let map = MmapMut::map_anon(mapped_len(bytes)?).map_err(|e| refused(e.to_string()))?;
-    ask_for_huge_pages(&map);
-    Ok(map)
+    Ok(())
 }
 
 /// Asks the system for pages of 2 MiB in mappings of at least two of them: fewer page faults, and

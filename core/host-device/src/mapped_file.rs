@@ -21,17 +21,17 @@ pub fn default_folder() -> PathBuf {
     named.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// `len` bytes of zeros.
+/// `len` bytes of zeros; `backend` names the option in errors.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY` where the folder has no room; `UNSUPPORTED` for a folder in memory.
-pub fn zeros(folder: &Path, len: usize) -> Result<MmapMut> {
+pub fn zeros(backend: &str, folder: &Path, len: usize) -> Result<MmapMut> {
     let failed = |error: io::Error| refused(folder, len, &error.to_string());
     let file = tempfile::tempfile_in(folder).map_err(failed)?;
     let kind = fstatfs(&file).map_err(|error| failed(error.into()))?.f_type as u64;
     if IN_MEMORY.contains(&kind) {
         let message = format!(
-            "{} is in memory: name a folder on a disk with backend.cpu.mapped_dir",
+            "{} is in memory: name a folder on a disk with backend.{backend}.mapped_dir",
             folder.display()
         );
         return Err(PluginError::new(ErrorCode::UNSUPPORTED, message));
@@ -70,7 +70,7 @@ mod tests {
         // A test's own program is on a disk.
         let program = std::env::current_exe().expect("a test is a file");
         let folder = program.parent().expect("it has a parent folder");
-        let mut map = zeros(folder, 5000).expect("room for a page or two");
+        let mut map = zeros("cpu", folder, 5000).expect("room for a page or two");
         assert!(map.len() == 5000 && map.iter().all(|byte| *byte == 0));
         map[4999] = 7;
         assert_eq!(map[4999], 7);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_missing_folder_is_named() {
-        let error = zeros(Path::new("/no/such/folder"), 10).expect_err("no folder");
+        let error = zeros("cpu", Path::new("/no/such/folder"), 10).expect_err("no folder");
         assert_eq!(error.code, ErrorCode::OUT_OF_MEMORY);
         assert!(error.message.contains("/no/such/folder"), "{error}");
     }

@@ -1,0 +1,20 @@
+//! What a backend in the host's memory needs that is no arithmetic: buffers, streams whose work is
+//! done when a call returns, prepared kernels, and launches checked and given as typed ranges.
+//!
+//! A backend brings a [`KernelMaker`]; [`HostDevice`] is the rest of its device.
+
+mod call;
+mod device;
+mod kernel;
+mod machine;
+mod mapped_file;
+mod memory;
+mod options;
+mod request;
+
+pub use call::{Call, MOST_RANGES, Number, Place};
+pub use device::HostDevice;
+pub use kernel::{KernelMaker, Made, Overlap, Run, Setting};
+pub use machine::{MachineMemory, memory, processor};
+pub use options::HostOptions;
+pub use request::{Asked, Expected};
