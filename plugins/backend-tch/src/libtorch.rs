@@ -102,7 +102,7 @@ fn near(program: Option<&Path>) -> Vec<PathBuf> {
 
 /// The libtorch in `folder`, which `source` named.
 fn checked(folder: &Path, source: &str) -> Result<Libtorch> {
-    for file in FILES {
+    for file in FILES.iter().rev() {
         let path = folder.join(file);
         if !path.is_file() {
             return Err(missing(format!(

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use espalier_interface::{DType, PluginError, Result};
+use espalier_tensor_ops::attention::AttentionMask;
 use espalier_tensor_ops::{Binary, Compare, Memory, Reduce, Tensors, Unary};
 use tch::{Device, Kind, Scalar, Tensor};
 
 use crate::error::checked;
-use crate::threads;
+use crate::{attention, threads};
 
 /// A tensor of libtorch. Clones share it.
 pub type Shared = Rc<Tensor>;
@@ -267,5 +268,28 @@ impl Tensors for Torch {
     fn rounded_product(&self, a: &Shared, b: &Shared) -> Result<Shared> {
         let b = self.cast(b, dtype_of(a.kind()))?;
         shared(a.f_mm(&b))
+    }
+
+    fn rounded_linear(&self, x: &Shared, w: &Shared, bias: Option<&Shared>) -> Result<Shared> {
+        let dtype = dtype_of(x.kind());
+        let w = self.cast(w, dtype)?;
+        let bias = bias.map(|bias| self.cast(bias, dtype)).transpose()?;
+        shared(x.f_linear(&w, bias.as_deref()))
+    }
+
+    fn attention(&self, mask: &AttentionMask, operands: [&Shared; 3]) -> Result<[Shared; 2]> {
+        attention::forward(self, mask, operands)
+    }
+
+    fn attention_backward(
+        &self,
+        mask: &AttentionMask,
+        operands: [&Shared; 6],
+    ) -> Result<[Shared; 3]> {
+        attention::backward(self, mask, operands)
+    }
+
+    fn attention_dtype(&self, compute: DType) -> DType {
+        compute
     }
 }
