@@ -288,8 +288,4 @@ impl Tensors for Torch {
     ) -> Result<[Shared; 3]> {
         attention::backward(self, mask, operands)
     }
-
-    fn attention_dtype(&self, compute: DType) -> DType {
-        compute
-    }
 }
