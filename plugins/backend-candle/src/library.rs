@@ -11,7 +11,8 @@ use half::{bf16, f16};
 use crate::copies::Copies;
 use crate::transfer;
 
-/// Elements of a part. candle's own threads begin to help at twice as many.
+/// Elements of a part. From twice as many on, candle splits functions of numbers over threads of its
+/// own, which wait for each other without sleeping; parts on the host's threads are faster.
 const PART: usize = 1 << 15;
 
 /// candle on the processor.
@@ -284,6 +285,10 @@ impl Tensors for Candle {
             }
         };
         read.map_err(failed)
+    }
+
+    fn logits_at_once(&self) -> usize {
+        2 * PART - 1
     }
 
     fn split(&self) -> Split {
