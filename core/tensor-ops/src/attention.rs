@@ -7,9 +7,6 @@ use espalier_interface::{DType, Result};
 
 use crate::{Compare, Reduce, Tensors, Unary};
 
-/// Most logits of a block of queries, for all heads of a call together.
-pub const LOGITS: usize = 1 << 20;
-
 /// Which keys a query sees, and what becomes of a logit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionMask {
@@ -47,9 +44,9 @@ pub struct Block {
     pub keys: usize,
 }
 
-/// The blocks of `n` queries of `heads` heads over `m` keys.
-pub fn blocks(mask: &AttentionMask, heads: usize, [n, m]: [usize; 2]) -> Vec<Block> {
-    let most = (LOGITS / (heads * m).max(1)).clamp(1, n.max(1));
+/// The blocks of `n` queries of `heads` heads over `m` keys, of at most `logits` logits each.
+pub fn blocks(mask: &AttentionMask, logits: usize, heads: usize, [n, m]: [usize; 2]) -> Vec<Block> {
+    let most = (logits / (heads * m).max(1)).clamp(1, n.max(1));
     let block = |begin: usize| {
         let len = most.min(n - begin);
         let own = mask.first + begin;
@@ -179,7 +176,7 @@ pub fn forward<L: Tensors>(
     let extents = Extents::of(library, q, k);
     let [kv, shared, _] = extents.heads;
     let (mut out, mut lse) = (Vec::new(), Vec::new());
-    for block in blocks(mask, kv * shared, extents.tokens) {
+    for block in blocks(mask, library.logits_at_once(), kv * shared, extents.tokens) {
         let q = extents.queries(library, q, block)?;
         let k = extents.keys(library, k, block)?;
         let (logits, _) = extents.logits(library, mask, block, [&q, &k])?;
@@ -207,7 +204,7 @@ pub fn backward<L: Tensors>(
     let extents = Extents::of(library, q, k);
     let ([kv, shared, _], [_, m]) = (extents.heads, extents.tokens);
     let (mut dq, mut dk, mut dv) = (Vec::new(), None, None);
-    for block in blocks(mask, kv * shared, extents.tokens) {
+    for block in blocks(mask, library.logits_at_once(), kv * shared, extents.tokens) {
         let [dout, q, out, lse] = [dout, q, out, lse].map(|x| extents.queries(library, x, block));
         let (dout, q, out, lse) = (dout?, q?, out?, lse?);
         let (k, v) = (
@@ -278,17 +275,17 @@ mod tests {
             softcap: None,
             first: 37,
         };
-        let found = blocks(&mask, 8, [1000, 1037]);
+        let found = blocks(&mask, 1 << 20, 8, [1000, 1037]);
         assert!(found.len() > 1);
         let mut next = 0;
         for block in &found {
             assert_eq!(block.begin, next);
             next += block.len;
-            assert!(8 * block.len * 1037 <= LOGITS);
+            assert!(8 * block.len * 1037 <= 1 << 20);
             assert_eq!(block.keys_begin, (37 + block.begin + 1).saturating_sub(100));
             assert_eq!(block.keys_begin + block.keys, 37 + block.begin + block.len);
         }
         assert_eq!(next, 1000);
-        assert!(blocks(&mask, 8, [0, 0]).is_empty());
+        assert!(blocks(&mask, 1 << 20, 8, [0, 0]).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! A launch's ranges as memories with extents, and their way into tensors and back.
 #![allow(unsafe_code)] // Memory of a launch is read and written.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use espalier_host_device::{Asked, Call, Expected, Place};
 use espalier_interface::graph::Dim;
@@ -184,15 +184,61 @@ impl<L: Tensors> Launch<'_, L> {
         width: usize,
         body: impl Fn(usize, usize) -> Result<()> + Sync,
     ) -> Result<()> {
-        let split = self.library.split();
-        let most = (split.elements / width.max(1)).max(1);
+        let most = self.rows_of_part(width);
         let part = |index: usize| body(index * most, most.min(rows - index * most));
-        self.all(rows.div_ceil(most), split.threads, part)
+        self.each(rows.div_ceil(most), part)
     }
 
     /// Calls `body` with `0..count`, on the threads that the library computes parts on.
     pub fn each(&self, count: usize, body: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
         self.all(count, self.library.split().threads, body)
+    }
+
+    /// `body(first, count)` for the parts of `rows` rows of `width` elements, one tensor after the
+    /// other along dimension 0.
+    pub fn gathered(
+        &self,
+        rows: usize,
+        width: usize,
+        body: impl Fn(usize, usize) -> Result<L::Tensor> + Sync,
+    ) -> Result<L::Tensor> {
+        let most = self.rows_of_part(width);
+        let parts: Vec<Mutex<Option<L::Tensor>>> =
+            (0..rows.div_ceil(most)).map(|_| Mutex::new(None)).collect();
+        self.parts(rows, width, |begin, len| {
+            let part = body(begin, len)?;
+            *lock(&parts[begin / most]) = Some(part);
+            Ok(())
+        })?;
+        let parts = parts.iter().map(|part| lock(part).take());
+        let parts: Option<Vec<L::Tensor>> = parts.collect();
+        let parts = parts.expect("all parts were computed");
+        self.library.concat(&parts, 0)
+    }
+
+    /// Calls `body(part, first, count)` for the parts of the rows of `x`, `[rows, width]`.
+    pub fn parts_of(
+        &self,
+        x: &L::Tensor,
+        body: impl Fn(L::Tensor, usize, usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let shape = self.library.shape(x);
+        let [rows, width] = [shape[0], shape[1]];
+        let most = self.rows_of_part(width);
+        let mut parts = Vec::with_capacity(rows.div_ceil(most));
+        for begin in (0..rows).step_by(most) {
+            let part = self.library.narrow(x, 0, begin, most.min(rows - begin))?;
+            parts.push(Mutex::new(Some(part)));
+        }
+        self.parts(rows, width, |begin, len| {
+            let part = lock(&parts[begin / most]).take();
+            body(part.expect("a part is taken once"), begin, len)
+        })
+    }
+
+    /// Rows of `width` elements in a part.
+    fn rows_of_part(&self, width: usize) -> usize {
+        (self.library.split().elements / width.max(1)).max(1)
     }
 
     fn all(
@@ -208,7 +254,7 @@ impl<L: Tensors> Launch<'_, L> {
         let first: Mutex<Option<(usize, PluginError)>> = Mutex::new(None);
         self.services.parallel_for(count, &|index| {
             if let Err(error) = body(index) {
-                let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut first = lock(&first);
                 if first.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
                     *first = Some((index, error));
                 }
@@ -219,4 +265,8 @@ impl<L: Tensors> Launch<'_, L> {
             Some((_, error)) => Err(error),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

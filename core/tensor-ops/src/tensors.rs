@@ -97,8 +97,9 @@ pub enum Threads {
 ///
 /// Same operands give the same bits at every call.
 pub trait Tensors: Send + Sync + Sized + 'static {
-    /// A tensor. A clone shares its numbers. It is used on the thread that made it.
-    type Tensor: Clone;
+    /// A tensor. A clone shares its numbers. It may move to another thread, where the library asks
+    /// for the host's threads ([`Threads::Host`]).
+    type Tensor: Clone + Send;
 
     /// The elements in `memory` as a tensor of its dtype and shape: in place where the library can,
     /// else a copy. Dtypes are f64, f32, bf16, f16, i64, i32 and u8.
@@ -370,6 +371,12 @@ pub trait Tensors: Send + Sync + Sized + 'static {
     fn attention_dtype(&self, compute: DType) -> DType {
         let _ = compute;
         DType::F32
+    }
+
+    /// Most logits of a block of queries, for all heads of a call together: a constant of at most
+    /// 2^20.
+    fn logits_at_once(&self) -> usize {
+        1 << 20
     }
 
     /// How many elements an expression over rows or runs takes at once, and on whose threads the

@@ -139,7 +139,9 @@ impl Weight {
                 let all = launch.param(self.first).reshaped(&self.size);
                 launch.read(&all.narrowed(0, begin, len))
             }
-            Kind::Described(stages) => stages.rows(launch, self.first, [begin, len]),
+            Kind::Described(stages) => launch.gathered(len, self.size[1], |first, len| {
+                stages.rows(launch, self.first, [begin + first, len])
+            }),
             Kind::Callback(callback) => self.called(launch, callback, [begin, len]),
         }
     }

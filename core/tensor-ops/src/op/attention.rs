@@ -6,9 +6,12 @@ use espalier_interface::graph::Dim;
 use espalier_interface::{PluginError, Result};
 
 use super::{Kernel, Op, Temporaries};
-use crate::attention::{AttentionMask, Future, LOGITS};
+use crate::attention::{AttentionMask, Future};
 use crate::launch::Launch;
 use crate::{Memory, Tensors, Threads};
+
+/// An upper bound of [`Tensors::logits_at_once`].
+const MOST_LOGITS: u64 = 1 << 20;
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     let op = |name, prepare| Op {
@@ -65,10 +68,11 @@ impl Shape {
         rows.heads(self.head_dim).narrowed(0, heads[0], heads[1])
     }
 
-    /// The tensors of a block of queries, for each thread.
+    /// The tensors of a block of queries, for each thread: at least of one query, for which no
+    /// library takes fewer logits.
     fn temporary_bytes(&self, asked: &Asked<'_>, setting: &Setting<'_>, copies: u64) -> u64 {
         let longest = asked.request.max_tokens.saturating_mul(self.heads as u64);
-        let logits = longest.max(LOGITS as u64);
+        let logits = longest.max(MOST_LOGITS);
         logits.saturating_mul(4 * copies * setting.services.threads() as u64)
     }
 }

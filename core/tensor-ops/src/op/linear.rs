@@ -71,18 +71,20 @@ impl Epilogue {
     ) -> Result<()> {
         let library = launch.library;
         let columns = |memory: &Memory| memory.narrowed(1, begin, len);
-        let output = columns(launch.output(0));
         if self.alpha == 1.0 && self.added.is_none() {
-            return launch.write(product, &output);
+            return launch.write(product, &columns(launch.output(0)));
         }
-        let product = launch.rounded(product, self.dtype)?;
-        let mut sum = library.scaled(&product, self.alpha)?;
-        for input in [self.added, self.residual].into_iter().flatten() {
-            sum = launch.rounded(&sum, self.dtype_between(input))?;
-            let earlier = launch.float(&columns(launch.input(input)))?;
-            sum = library.add(&earlier, &sum)?;
-        }
-        launch.write(&sum, &output)
+        launch.parts_of(product, |product, first, rows| {
+            let part = |memory: &Memory| columns(memory).narrowed(0, first, rows);
+            let product = launch.rounded(&product, self.dtype)?;
+            let mut sum = library.scaled(&product, self.alpha)?;
+            for input in [self.added, self.residual].into_iter().flatten() {
+                sum = launch.rounded(&sum, self.dtype_between(input))?;
+                let earlier = launch.float(&part(launch.input(input)))?;
+                sum = library.add(&earlier, &sum)?;
+            }
+            launch.write(&sum, &part(launch.output(0)))
+        })
     }
 
     /// The dtype to which a sum is rounded before input `input` is added: `alpha round(product)`
@@ -182,12 +184,16 @@ fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Ker
 /// `dW += alpha dy^T x` of inputs 0 and 1. alpha is a power of two, which may stand at any factor.
 fn weight_gradient<L: Tensors>(launch: &Launch<'_, L>, alpha: f64, output: &Memory) -> Result<()> {
     let library = launch.library;
-    let (dy, x) = (
-        launch.float(launch.input(0))?,
-        launch.float(launch.input(1))?,
-    );
-    let dy = library.transpose(&library.scaled(&dy, alpha)?, 0, 1)?;
-    accumulate(launch, &library.matmul(&dy, &x)?, output)
+    let mut dy = launch.float(launch.input(0))?;
+    let mut x = launch.float(launch.input(1))?;
+    // The narrower of the two has fewer numbers.
+    if library.shape(&dy)[1] < library.shape(&x)[1] {
+        dy = library.scaled(&dy, alpha)?;
+    } else {
+        x = library.scaled(&x, alpha)?;
+    }
+    let product = library.matmul(&library.transpose(&dy, 0, 1)?, &x)?;
+    accumulate(launch, &product, output)
 }
 
 fn bias_backward<L: Tensors>(_: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
