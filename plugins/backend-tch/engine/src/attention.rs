@@ -7,8 +7,6 @@
 //! Operands are f32. With bf16 these kernels approximate `exp`, and the log of the sum is off by
 //! 6e-5.
 
-use std::rc::Rc;
-
 use espalier_interface::Result;
 use espalier_tensor_ops::attention::{self, AttentionMask, Future};
 use tch::Tensor;
@@ -43,7 +41,7 @@ fn repeated(x: &Tensor, shared: i64) -> Result<Tensor> {
 /// `[J, H / J, n, C]` as `[H, n, C]`.
 fn heads(x: &Tensor) -> Result<Shared> {
     let size = x.size();
-    checked(x.f_reshape([size[0] * size[1], size[2], size[3]])).map(Rc::new)
+    checked(x.f_reshape([size[0] * size[1], size[2], size[3]])).map(Shared::from)
 }
 
 /// [`Tensors::attention`].
@@ -107,7 +105,7 @@ pub fn backward(
         } else {
             x.f_sum_dim_intlist(&[1i64][..], false, tch::Kind::Float)
         };
-        checked(sum).map(Rc::new)
+        checked(sum).map(Shared::from)
     };
     Ok([heads(&dq)?, of_keys(dk)?, of_keys(dv)?])
 }

@@ -1,17 +1,51 @@
 //! [`Tensors`] by libtorch.
 
-use std::rc::Rc;
+use std::borrow::Borrow;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use espalier_interface::{DType, PluginError, Result};
 use espalier_tensor_ops::attention::AttentionMask;
-use espalier_tensor_ops::{Binary, Compare, Memory, Reduce, Tensors, Unary};
+use espalier_tensor_ops::{Binary, Compare, Memory, Reduce, Split, Tensors, Threads, Unary};
 use tch::{Device, Kind, Scalar, Tensor};
 
 use crate::error::checked;
 use crate::{attention, threads};
 
+/// Elements that an expression takes at once. Packed weights are decoded so many at a time.
+const PART: usize = 1 << 21;
+
 /// A tensor of libtorch. Clones share it.
-pub type Shared = Rc<Tensor>;
+#[derive(Clone)]
+pub struct Shared(Arc<Held>);
+
+/// A tensor that several threads may read.
+struct Held(Tensor);
+
+// SAFETY: libtorch counts references to a tensor atomically, and its functions may read one tensor
+// from several threads. A shared tensor is never written here: `write` wraps memory anew.
+#[allow(unsafe_code)]
+unsafe impl Sync for Held {}
+
+impl Deref for Shared {
+    type Target = Tensor;
+
+    fn deref(&self) -> &Tensor {
+        &self.0.0
+    }
+}
+
+impl Borrow<Tensor> for Shared {
+    fn borrow(&self) -> &Tensor {
+        self
+    }
+}
+
+impl From<Tensor> for Shared {
+    fn from(tensor: Tensor) -> Self {
+        Shared(Arc::new(Held(tensor)))
+    }
+}
 
 /// libtorch on one device.
 pub struct Torch {
@@ -84,7 +118,7 @@ fn dtype_of(kind: Kind) -> DType {
 }
 
 fn shared(result: std::result::Result<Tensor, tch::TchError>) -> Result<Shared> {
-    checked(result).map(Rc::new)
+    checked(result).map(Shared::from)
 }
 
 /// An index as libtorch takes it: i32 or i64. A tensor of u8 would be a mask.
@@ -101,7 +135,7 @@ impl Tensors for Torch {
 
     unsafe fn read(&self, memory: &Memory) -> Result<Shared> {
         // SAFETY: as the caller promises.
-        unsafe { self.wrapped(memory) }.map(Rc::new)
+        unsafe { self.wrapped(memory) }.map(Shared::from)
     }
 
     unsafe fn write(&self, x: &Shared, memory: &Memory) -> Result<()> {
@@ -168,7 +202,10 @@ impl Tensors for Torch {
     }
 
     fn concat(&self, parts: &[Shared], dim: usize) -> Result<Shared> {
-        shared(Tensor::f_cat(parts, dim as i64))
+        match parts {
+            [part] => Ok(part.clone()),
+            parts => shared(Tensor::f_cat(parts, dim as i64)),
+        }
     }
 
     fn expand(&self, x: &Shared, shape: &[usize]) -> Result<Shared> {
@@ -287,5 +324,12 @@ impl Tensors for Torch {
         operands: [&Shared; 6],
     ) -> Result<[Shared; 3]> {
         attention::backward(self, mask, operands)
+    }
+
+    fn split(&self) -> Split {
+        Split {
+            elements: PART,
+            threads: Threads::Library,
+        }
     }
 }
