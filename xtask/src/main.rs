@@ -67,7 +67,7 @@ enum Command {
     Bench(bench::BenchOptions),
     /// Write a JSONL file of a given size
     BigData(big_data::BigDataOptions),
-    /// Build the backends on libtorch and on candle, run their suites, and compare trainings on them
+    /// Build the backends on libtorch and on candle; run their suites; compare trainings on them
     Backends(backends::BackendsOptions),
     /// Download the libtorch that the backend `tch` computes with, from PyPI
     SetupLibtorch(libtorch::SetupLibtorchOptions),

@@ -1,3 +1,5 @@
+//! Folders with and without files of libtorch's names -> the one that is used, or the error.
+
 use super::*;
 
 /// A folder with the files that are looked for, empty, and a `version.py`.
