@@ -81,22 +81,25 @@ pub fn swap(
     let steps = every * (stops.len() as u64 + 1);
     let (dtype, bound) = BOUNDS[0];
     let out = cleared(workspace, "without-swaps")?;
+    let compute = format!("model.compute={dtype}");
+    let on_cpu = ["--backend", "cpu", "--set", &compute];
     let mut alone = command(workspace, host, plugins);
     quickstart(&mut alone, &out, steps);
-    run(alone.args(["--backend", "cpu"]))?;
+    run(alone.args(on_cpu))?;
     let expected = metric(&out, "loss")?;
 
     let out = cleared(workspace, "with-swaps")?;
     let mut swapped = command(workspace, host, plugins);
     quickstart(&mut swapped, &out, steps);
-    let job = Job(swapped.args(["--backend", "cpu"]).spawn()?);
+    let job = Job(swapped.args(on_cpu).spawn()?);
     until(&out.join("metrics.jsonl"))?;
     for (stop, name) in (1..).zip(&stops) {
         let before = (stop * every + 1).to_string();
         let mut ask = command(workspace, host, plugins);
         ask.args(["swap", "--run"]).arg(&out);
         ask.args([&format!("backend={name}"), "--before-step", &before]);
-        run(&mut ask)?;
+        run(ask.stdout(Stdio::null()))?;
+        println!("swapped backend {name} before step {before}");
     }
     job.end()?;
     let found = metric(&out, "loss")?;
@@ -144,14 +147,29 @@ fn until(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A short training of the quickstart in `out`.
+/// A short training of the quickstart in `out`, as its config says, without evaluations.
 fn quickstart(host: &mut Command, out: &Path, steps: u64) {
-    host.args(["train", "--quiet", "--config", "configs/quickstart.toml"])
-        .stdin(Stdio::null())
+    host.args(["train", "--quiet", "--plugins", "nf4,lora"])
+        .args(["--model", "configs/quickstart/model"])
+        .args(["--data", "configs/quickstart/data/questions.jsonl"])
         .arg("--out")
         .arg(out)
-        .args(["--set", &format!("run.max_steps={steps}")])
-        .args(["--set", "run.eval_answers=0", "--set", "run.eval_every=0"]);
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    for setting in [
+        format!("run.max_steps={steps}"),
+        "run.seed=42".to_owned(),
+        "data.max_seq_len=128".to_owned(),
+        "data.batch_size=32".to_owned(),
+        "data.micro_batch=32".to_owned(),
+        "optim.learning_rate=2e-3".to_owned(),
+        "optim.warmup_steps=4".to_owned(),
+        "quantizer.nf4.double_quant=true".to_owned(),
+        "adapter.lora.rank=32".to_owned(),
+        "adapter.lora.alpha=64".to_owned(),
+    ] {
+        host.args(["--set", &setting]);
+    }
 }
 
 /// A folder for a run, which does not exist.
