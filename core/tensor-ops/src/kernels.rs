@@ -111,13 +111,11 @@ impl<L: Tensors> TensorKernels<L> {
             WeightLayout::Dense(_) => product(param.shape.clone()),
             WeightLayout::Packed(_) => 0,
         });
-        let all = of_operands
-            .iter()
-            .copied()
-            .chain(of_params)
-            .fold(0, u64::saturating_add);
+        let of_values = of_operands.iter().copied().fold(0, u64::saturating_add);
+        let all = of_params.fold(of_values, u64::saturating_add);
         match op.temporaries {
             Temporaries::Whole(copies) => all.saturating_mul(4 * copies),
+            Temporaries::Values(copies) => of_values.saturating_mul(4 * copies),
             Temporaries::Parts(copies) => {
                 let split = self.library.split();
                 let row = request

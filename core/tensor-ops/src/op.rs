@@ -116,6 +116,8 @@ pub enum Dtypes {
 pub enum Temporaries {
     /// So many of all operands together.
     Whole(u64),
+    /// So many of all inputs and outputs, without params.
+    Values(u64),
     /// So many of the largest operand's part, in each thread.
     Parts(u64),
 }
@@ -141,7 +143,7 @@ impl<L> Op<L> {
             name,
             version: 1,
             dtypes: Dtypes::Computed,
-            temporaries: Temporaries::Parts(12),
+            temporaries: Temporaries::Parts(16),
             prepare,
         }
     }
