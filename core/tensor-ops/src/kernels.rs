@@ -8,7 +8,7 @@ use espalier_interface::op::{Writing, definition};
 use espalier_interface::{DType, OpId, Result, WeightLayout};
 
 use crate::launch::{Launch, Ranges};
-use crate::op::{self, Dtypes, Op, Temporaries};
+use crate::op::{self, Dtypes, Logits, Op, Temporaries};
 use crate::{Tensors, Threads};
 
 /// The kernels of a backend that a tensor library computes.
@@ -45,7 +45,13 @@ impl<L: Tensors> KernelMaker for TensorKernels<L> {
         let op = find::<L>(asked)?;
         check_dtypes(asked, op.dtypes)?;
         let kernel = (op.prepare)(asked, setting)?;
-        let temporaries = self.temporary_bytes(asked, &op, setting) + kernel.temporary_bytes;
+        let of_logits = kernel
+            .logits
+            .map_or(0, |logits| self.logits_bytes(logits, setting));
+        let temporaries = self
+            .temporary_bytes(asked, &op, setting)
+            .saturating_add(kernel.temporary_bytes)
+            .saturating_add(of_logits);
         let workspace_bytes = kernel.workspace_bytes;
         let ranges = Ranges::of(asked, workspace_bytes);
         let zeroed = zeroed_without_tokens(asked);
@@ -73,6 +79,21 @@ impl<L: Tensors> KernelMaker for TensorKernels<L> {
 }
 
 impl<L: Tensors> TensorKernels<L> {
+    /// How many parts are computed at once.
+    fn threads(&self, setting: &Setting<'_>) -> u64 {
+        match self.library.split().threads {
+            Threads::Library => 1,
+            Threads::Host => setting.services.threads() as u64,
+        }
+    }
+
+    /// Most bytes of the tensors of blocks of logits, f32.
+    fn logits_bytes(&self, logits: Logits, setting: &Setting<'_>) -> u64 {
+        let block = logits.of_query.max(self.library.logits_at_once() as u64);
+        let bytes = block.saturating_mul(4 * logits.copies);
+        bytes.saturating_mul(self.threads(setting))
+    }
+
     /// Most bytes of the tensors of a launch, of f32 or as wide as f64.
     fn temporary_bytes(&self, asked: &Asked<'_>, op: &Op<L>, setting: &Setting<'_>) -> u64 {
         let request = asked.request;
@@ -90,13 +111,11 @@ impl<L: Tensors> TensorKernels<L> {
             WeightLayout::Dense(_) => product(param.shape.clone()),
             WeightLayout::Packed(_) => 0,
         });
-        let all = of_operands
-            .iter()
-            .copied()
-            .chain(of_params)
-            .fold(0, u64::saturating_add);
+        let of_values = of_operands.iter().copied().fold(0, u64::saturating_add);
+        let all = of_params.fold(of_values, u64::saturating_add);
         match op.temporaries {
             Temporaries::Whole(copies) => all.saturating_mul(4 * copies),
+            Temporaries::Values(copies) => of_values.saturating_mul(4 * copies),
             Temporaries::Parts(copies) => {
                 let split = self.library.split();
                 let row = request
@@ -112,10 +131,7 @@ impl<L: Tensors> TensorKernels<L> {
                         )
                     });
                 let part = row.max().unwrap_or(1).max(split.elements as u64);
-                let threads = match split.threads {
-                    Threads::Library => 1,
-                    Threads::Host => setting.services.threads() as u64,
-                };
+                let threads = self.threads(setting);
                 let largest = of_operands.into_iter().max().unwrap_or(0);
                 let elements = part.saturating_mul(threads).min(largest);
                 elements.saturating_mul(4 * copies)

@@ -39,8 +39,19 @@ pub struct Kernel<L> {
     pub workspace_bytes: usize,
     /// Bytes of tensors beside those that [`Temporaries`] count.
     pub temporary_bytes: u64,
+    /// Blocks of logits that each thread has, if it has any.
+    pub logits: Option<Logits>,
     /// Index of the input over which output 0 may be written.
     pub in_place_of: Option<usize>,
+}
+
+/// Tensors of blocks of logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logits {
+    /// How many exist at once.
+    pub copies: u64,
+    /// Logits of one query, which a block has at least.
+    pub of_query: u64,
 }
 
 impl<L: Tensors> Kernel<L> {
@@ -50,6 +61,7 @@ impl<L: Tensors> Kernel<L> {
             run: Box::new(run),
             workspace_bytes: 0,
             temporary_bytes: 0,
+            logits: None,
             in_place_of: None,
         }
     }
@@ -66,6 +78,14 @@ impl<L: Tensors> Kernel<L> {
     pub fn with_temporaries(self, bytes: u64) -> Self {
         Kernel {
             temporary_bytes: bytes,
+            ..self
+        }
+    }
+
+    /// With blocks of logits.
+    pub fn with_logits(self, logits: Logits) -> Self {
+        Kernel {
+            logits: Some(logits),
             ..self
         }
     }
@@ -96,6 +116,8 @@ pub enum Dtypes {
 pub enum Temporaries {
     /// So many of all operands together.
     Whole(u64),
+    /// So many of all inputs and outputs, without params.
+    Values(u64),
     /// So many of the largest operand's part, in each thread.
     Parts(u64),
 }
@@ -121,7 +143,7 @@ impl<L> Op<L> {
             name,
             version: 1,
             dtypes: Dtypes::Computed,
-            temporaries: Temporaries::Parts(12),
+            temporaries: Temporaries::Parts(16),
             prepare,
         }
     }

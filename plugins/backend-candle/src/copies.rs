@@ -9,8 +9,8 @@ use espalier_interface::{LogLevel, Services};
 /// A count of copied bytes, which is logged when the device is closed.
 pub struct Copies {
     services: Arc<dyn Services>,
-    to_tensors: AtomicU64,
-    from_tensors: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 impl Copies {
@@ -18,24 +18,25 @@ impl Copies {
     pub fn new(services: Arc<dyn Services>) -> Self {
         Copies {
             services,
-            to_tensors: AtomicU64::new(0),
-            from_tensors: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Counts bytes copied to a tensor.
-    pub fn to_tensor(&self, bytes: usize) {
-        self.to_tensors.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Counts bytes that were read to a tensor.
+    pub fn read(&self, bytes: usize) {
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes copied from a tensor.
-    pub fn from_tensor(&self, bytes: usize) {
-        self.from_tensors.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Counts bytes that were written from a tensor.
+    pub fn written(&self, bytes: usize) {
+        self.written_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes copied to tensors, and from them.
-    pub fn bytes(&self) -> [u64; 2] {
-        [&self.to_tensors, &self.from_tensors].map(|count| count.load(Ordering::Relaxed))
+    fn bytes(&self) -> [u64; 2] {
+        [&self.read_bytes, &self.written_bytes].map(|count| count.load(Ordering::Relaxed))
     }
 }
 

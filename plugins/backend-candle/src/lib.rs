@@ -8,6 +8,8 @@ mod backend;
 mod copies;
 mod library;
 mod plugin;
+#[cfg(test)]
+mod temporaries;
 mod transfer;
 
 pub use backend::CandleBackend;

@@ -67,7 +67,7 @@ impl Tensors for Candle {
     type Tensor = Tensor;
 
     unsafe fn read(&self, memory: &Memory) -> Result<Tensor> {
-        self.copies.to_tensor(memory.bytes());
+        self.copies.read(memory.bytes());
         // SAFETY: the caller may read the memory, whose dtype is that of the elements.
         let read = unsafe {
             match memory.dtype() {
@@ -85,7 +85,7 @@ impl Tensors for Candle {
     }
 
     unsafe fn write(&self, x: &Tensor, memory: &Memory) -> Result<()> {
-        self.copies.from_tensor(memory.bytes());
+        self.copies.written(memory.bytes());
         if x.dims() != memory.shape() {
             let message = format!("a result of {:?} for {:?}", x.dims(), memory.shape());
             return Err(PluginError::new(ErrorCode::DEVICE, message));
@@ -274,7 +274,7 @@ impl Tensors for Candle {
         // SAFETY: as this function.
         let index = unsafe { self.to_host(index)? };
         let row = matrix.bytes() / matrix.shape()[0].max(1);
-        self.copies.to_tensor(index.len() * row);
+        self.copies.read(index.len() * row);
         // SAFETY: the caller may read the memory, whose dtype is that of the elements.
         let read = unsafe {
             match matrix.dtype() {

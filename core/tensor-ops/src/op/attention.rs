@@ -5,13 +5,10 @@ use espalier_host_device::{Asked, Setting};
 use espalier_interface::graph::Dim;
 use espalier_interface::{PluginError, Result};
 
-use super::{Kernel, Op, Temporaries};
+use super::{Kernel, Logits, Op, Temporaries};
 use crate::attention::{AttentionMask, Future};
 use crate::launch::Launch;
 use crate::{Memory, Tensors, Threads};
-
-/// An upper bound of [`Tensors::logits_at_once`].
-const MOST_LOGITS: u64 = 1 << 20;
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     let op = |name, prepare| Op {
@@ -68,12 +65,12 @@ impl Shape {
         rows.heads(self.head_dim).narrowed(0, heads[0], heads[1])
     }
 
-    /// The tensors of a block of queries, for each thread: at least of one query, for which no
-    /// library takes fewer logits.
-    fn temporary_bytes(&self, asked: &Asked<'_>, setting: &Setting<'_>, copies: u64) -> u64 {
-        let longest = asked.request.max_tokens.saturating_mul(self.heads as u64);
-        let logits = longest.max(MOST_LOGITS);
-        logits.saturating_mul(4 * copies * setting.services.threads() as u64)
+    /// Tensors of a block of queries, which sees at most `keys` keys.
+    fn logits(&self, copies: u64, keys: u64) -> Logits {
+        Logits {
+            copies,
+            of_query: keys.saturating_mul(self.heads as u64),
+        }
     }
 }
 
@@ -122,7 +119,7 @@ fn read<L: Tensors>(launch: &Launch<'_, L>, memory: &Memory) -> Result<L::Tensor
     launch.library.cast(&launch.read(memory)?, dtype)
 }
 
-fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let shape = Shape::of(asked)?;
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let sequences = sequences(launch, launch.input(3))?;
@@ -139,7 +136,7 @@ fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kerne
             launch.write(&lse, &statistics(launch.output(1), tokens, queries))
         })
     });
-    Ok(kernel.with_temporaries(shape.temporary_bytes(asked, setting, 5)))
+    Ok(kernel.with_logits(shape.logits(5, asked.request.max_tokens)))
 }
 
 /// Numbers `[T, H]` of heads as `[H, n, 1]`.
@@ -148,7 +145,7 @@ fn statistics(memory: &Memory, [begin, len]: [usize; 2], heads: [usize; 2]) -> M
     rows.heads(1).narrowed(0, heads[0], heads[1])
 }
 
-fn backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let shape = Shape::of(asked)?;
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let sequences = sequences(launch, launch.input(6))?;
@@ -171,10 +168,10 @@ fn backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kern
             Ok(())
         })
     });
-    Ok(kernel.with_temporaries(shape.temporary_bytes(asked, setting, 7)))
+    Ok(kernel.with_logits(shape.logits(7, asked.request.max_tokens)))
 }
 
-fn cached<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+fn cached<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let shape = Shape::of(asked)?;
     let [Dim::Fixed(slots), Dim::Fixed(capacity), _] = asked.output(1).shape[..] else {
         return Err(asked.invalid("keys are not [slots, tokens, width]".to_owned()));
@@ -218,8 +215,8 @@ fn cached<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel
     });
     // Keys and values of a whole slot in f32, and of a block of them.
     let of_keys = (4 * 4 * capacity * shape.kv_heads * shape.head_dim) as u64;
-    let bytes = shape.temporary_bytes(asked, setting, 5);
-    Ok(kernel.with_temporaries(bytes.saturating_add(of_keys)))
+    let logits = shape.logits(5, capacity as u64);
+    Ok(kernel.with_logits(logits).with_temporaries(of_keys))
 }
 
 /// Rows of a slot of a cache `[N, L, J K]`, as `[len, J K]`.

@@ -3,13 +3,16 @@
 use espalier_host_device::{Asked, Setting};
 use espalier_interface::Result;
 
-use super::{Kernel, Op};
+use super::{Kernel, Op, Temporaries};
 use crate::Tensors;
 use crate::launch::Launch;
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     vec![
-        Op::new("embedding", forward).whole(),
+        Op {
+            temporaries: Temporaries::Values(3),
+            ..Op::new("embedding", forward)
+        },
         Op::new("embedding_backward", backward).whole(),
     ]
 }
@@ -17,7 +20,10 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
 fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     asked.stored(0)?;
     let transposed = asked.attributes().flag("transposed");
-    Ok(Kernel::new(move |launch: &Launch<'_, L>| {
+    // Rows are read by themselves; of columns the whole weight is.
+    let elements: u64 = asked.request.params[0].shape.iter().product();
+    let of_weight = if transposed { 8 * elements } else { 0 };
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let (tokens, weight) = (launch.input(0), launch.param(0));
         let rows = if transposed {
             let weight = launch.read(weight)?;
@@ -27,7 +33,8 @@ fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> 
             launch.rows(weight, tokens)?
         };
         launch.write(&rows, launch.output(0))
-    }))
+    });
+    Ok(kernel.with_temporaries(of_weight))
 }
 
 fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {

@@ -4,25 +4,19 @@ use espalier_host_device::{Asked, Setting};
 use espalier_interface::{DType, Result};
 
 use super::rows::each;
-use super::{Dtypes, Kernel, Op, Temporaries};
+use super::{Dtypes, Kernel, Op};
 use crate::launch::Launch;
 use crate::{Compare, Memory, Reduce, Tensors, Unary};
 
 /// Elements of a run that give one partial result. So the order of sums depends on n alone.
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 15;
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     vec![
         Op::new("zero", zero).of(Dtypes::Any),
         Op::new("cast", |_, _| Ok(each(|_: &L, [x]| Ok([x])))).of(Dtypes::Stored),
-        Op {
-            temporaries: Temporaries::Parts(8),
-            ..Op::new("sum_squares", sum_squares).of(Dtypes::Stored)
-        },
-        Op {
-            temporaries: Temporaries::Parts(8),
-            ..Op::new("first_not_finite", first_not_finite).of(Dtypes::Stored)
-        },
+        Op::new("sum_squares", sum_squares).of(Dtypes::Stored),
+        Op::new("first_not_finite", first_not_finite).of(Dtypes::Stored),
     ]
 }
 

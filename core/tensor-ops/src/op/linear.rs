@@ -34,9 +34,16 @@ pub fn accumulate<L: Tensors>(
     x: &L::Tensor,
     output: &Memory,
 ) -> Result<()> {
-    let x = launch.library.reshape(x, output.shape())?;
-    let sum = launch.library.add(&launch.float(output)?, &x)?;
-    launch.write(&sum, output)
+    let elements = output.elements();
+    let (x, output) = (
+        launch.library.reshape(x, &[elements, 1])?,
+        output.reshaped(&[elements, 1]),
+    );
+    launch.parts_of(&x, |x, begin, len| {
+        let output = output.narrowed(0, begin, len);
+        let sum = launch.library.add(&launch.float(&output)?, &x)?;
+        launch.write(&sum, &output)
+    })
 }
 
 /// What later versions add to a product.

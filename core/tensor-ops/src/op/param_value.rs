@@ -16,7 +16,10 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
             temporaries: Temporaries::Parts(4),
             ..Op::new("param_value_backward", backward)
         },
-        Op::new("adapted_row_norms", norms).whole(),
+        Op {
+            temporaries: Temporaries::Whole(5),
+            ..Op::new("adapted_row_norms", norms)
+        },
         Op::new("broadcast_param", broadcast),
     ]
 }
@@ -39,8 +42,11 @@ fn backward<L: Tensors>(_: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
         let elements = launch.output(0).elements();
         let [dy, sum] = [launch.input(0), launch.output(0)].map(|m| m.reshaped(&[elements]));
         launch.parts(elements, 1, |begin, len| {
-            let dy = launch.float(&dy.narrowed(0, begin, len))?;
-            super::linear::accumulate(launch, &dy, &sum.narrowed(0, begin, len))
+            let (dy, sum) = (dy.narrowed(0, begin, len), sum.narrowed(0, begin, len));
+            let total = launch
+                .library
+                .add(&launch.float(&sum)?, &launch.float(&dy)?)?;
+            launch.write(&total, &sum)
         })
     }))
 }

@@ -18,7 +18,7 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
         Op::new("rms_norm", forward),
         Op::new("rms_norm_backward", backward),
         Op::new("rms_norm_backward", backward).version(2),
-        Op::new("rms_norm_weight_backward", weight_backward).whole(),
+        Op::new("rms_norm_weight_backward", weight_backward),
     ]
 }
 
@@ -85,13 +85,15 @@ fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Ker
         let dweight = launch.output(0);
         let group = dweight.elements();
         let rows = [launch.input(0).elements() / group, group];
-        let (dy, x) = (
-            launch.float(&launch.input(0).reshaped(&rows))?,
-            launch.float(&launch.input(1).reshaped(&rows))?,
-        );
-        let normed = library.mul(&x, &inverse(library, &x, eps)?)?;
-        let normed = launch.rounded(&normed, dtype)?;
-        let sum = library.sum(&library.mul(&dy, &normed)?, 0)?;
+        let [dy, x] = [0, 1].map(|index| launch.input(index).reshaped(&rows));
+        let sums = launch.gathered(rows[0], group, |begin, len| {
+            let x = launch.float(&x.narrowed(0, begin, len))?;
+            let normed = library.mul(&x, &inverse(library, &x, eps)?)?;
+            let normed = launch.rounded(&normed, dtype)?;
+            let dy = launch.float(&dy.narrowed(0, begin, len))?;
+            library.sum(&library.mul(&dy, &normed)?, 0)
+        })?;
+        let sum = library.sum(&sums, 0)?;
         super::linear::accumulate(launch, &sum, dweight)
     }))
 }

@@ -26,8 +26,7 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
                 let sum = sum_of_products(launch)?;
                 super::linear::accumulate(launch, &sum, launch.output(0))
             }))
-        })
-        .whole(),
+        }),
         Op::new("scale_by_backward", |_, _| {
             Ok(Kernel::new(|launch: &Launch<'_, L>| {
                 let sum = sum_of_products(launch)?;
@@ -35,8 +34,7 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
                 let sum = launch.library.reshape(&sum, memory.shape())?;
                 launch.write(&sum, memory)
             }))
-        })
-        .whole(),
+        }),
     ]
 }
 
@@ -47,9 +45,10 @@ pub fn row<L: Tensors>(launch: &Launch<'_, L>, memory: &Memory) -> Result<L::Ten
 
 /// `sum_t dy_tn x_tn`, `[1, N]`.
 fn sum_of_products<L: Tensors>(launch: &Launch<'_, L>) -> Result<L::Tensor> {
-    let (dy, x) = (
-        launch.float(launch.input(0))?,
-        launch.float(launch.input(1))?,
-    );
-    launch.library.sum(&launch.library.mul(&dy, &x)?, 0)
+    let (library, [dy, x]) = (launch.library, [0, 1].map(|index| launch.input(index)));
+    let sums = launch.gathered(launch.tokens, dy.shape()[1], |begin, len| {
+        let [dy, x] = [dy, x].map(|memory| launch.float(&memory.narrowed(0, begin, len)));
+        library.sum(&library.mul(&dy?, &x?)?, 0)
+    })?;
+    library.sum(&sums, 0)
 }
