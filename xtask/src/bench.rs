@@ -1,5 +1,6 @@
 //! Runs side by side -> ratios: the cost of third-party plugins relative to the shipped ones.
 
+mod backends;
 mod setup;
 mod sharding;
 
@@ -50,6 +51,8 @@ enum Bench {
     /// Calls through the boundary between host and plugins, as a share of a training step
     #[command(name = "door")]
     BoundaryCost,
+    /// The step times of `cpu`, `tch` and `candle` on a model of random weights
+    Backends(backends::BenchBackendsOptions),
     /// Encoding by the plugin `hqq` beside the hqq library, on the same weights in turns
     Hqq {
         /// A Python with the packages of tests/golden/scripts/requirements.txt
@@ -95,6 +98,7 @@ pub fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<()> {
                 &[sizes.as_slice(), &[("--cols", cols.clone())]].concat(),
             )
         }
+        Bench::Backends(options) => backends::measure(workspace, options),
         Bench::BoundaryCost => run(workspace
             .cargo()
             .args([

@@ -3,6 +3,7 @@
 
 mod abi;
 mod archive;
+mod backends;
 mod bench;
 mod big_data;
 mod dist;
@@ -10,6 +11,7 @@ mod fuzz;
 mod golden;
 mod interval_coverage;
 mod kills;
+mod libtorch;
 mod peers;
 mod plugins;
 mod quickstart;
@@ -65,6 +67,10 @@ enum Command {
     Bench(bench::BenchOptions),
     /// Write a JSONL file of a given size
     BigData(big_data::BigDataOptions),
+    /// Build the backends on libtorch and on candle; run their suites; compare trainings on them
+    Backends(backends::BackendsOptions),
+    /// Download the libtorch that the backend `tch` computes with, from PyPI
+    SetupLibtorch(libtorch::SetupLibtorchOptions),
     /// Make the golden data again with the peers and compare it with the committed
     Golden(golden::GoldenOptions),
 }
@@ -86,6 +92,8 @@ fn main() -> ExitCode {
         Command::Peers(options) => peers::compare(&workspace, &options),
         Command::Bench(options) => bench::measure(&workspace, &options),
         Command::BigData(options) => big_data::write(&options),
+        Command::Backends(options) => backends::check(&workspace, &options),
+        Command::SetupLibtorch(options) => libtorch::set_up(&workspace, &options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),
     });
     match done {

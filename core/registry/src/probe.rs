@@ -88,6 +88,8 @@ impl Prober {
     pub fn probe(&self, library: &LibraryFile) -> Result<Vec<Tried>, LibraryFault> {
         let found = self.run(library, None);
         let outcome = match &found {
+            // A driver or a library below the plugin may be installed later, or elsewhere.
+            Ok(tried) if tried.iter().any(Tried::lacks_device) => return found,
             Ok(tried) => Outcome::Passed(tried.clone()),
             Err(
                 fault @ (LibraryFault::Crashed { .. }

@@ -3,6 +3,7 @@
 use espalier_interface::{DType, Result};
 
 use crate::Memory;
+use crate::attention::{self, AttentionMask};
 
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,25 @@ pub enum Reduce {
     Min,
 }
 
+/// The parts in which rows and runs of elements are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Most elements of an operand in a part, or one row.
+    pub elements: usize,
+    /// Who computes parts side by side.
+    pub threads: Threads,
+}
+
+/// The threads that compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The library's: parts are computed one after the other.
+    Library,
+    /// The host's: several parts are computed at once, each by one thread. For a library whose
+    /// functions of numbers run on one thread.
+    Host,
+}
+
 /// A tensor library on one device.
 ///
 /// A failure of the library has the code `DEVICE`, or `OUT_OF_MEMORY` where it had no memory, and
@@ -76,9 +96,10 @@ pub enum Reduce {
 /// dtype of the library's.
 ///
 /// Same operands give the same bits at every call.
-pub trait Tensors: Send + Sync + 'static {
-    /// A tensor. A clone shares its numbers. It is used on the thread that made it.
-    type Tensor: Clone;
+pub trait Tensors: Send + Sync + Sized + 'static {
+    /// A tensor. A clone shares its numbers. It may move to another thread, where the library asks
+    /// for the host's threads ([`Threads::Host`]).
+    type Tensor: Clone + Send;
 
     /// The elements in `memory` as a tensor of its dtype and shape: in place where the library can,
     /// else a copy. Dtypes are f64, f32, bf16, f16, i64, i32 and u8.
@@ -127,7 +148,7 @@ pub trait Tensors: Send + Sync + 'static {
     #[allow(unsafe_code)]
     unsafe fn to_host(&self, memory: &Memory) -> Result<Vec<i32>>;
 
-    /// `value` everywhere, in a float dtype or i64.
+    /// `value` everywhere, in a float dtype, i64 or u8.
     ///
     /// # Errors
     /// As above.
@@ -274,11 +295,97 @@ pub trait Tensors: Send + Sync + 'static {
         self.matmul(&a, &b)
     }
 
-    /// Rows of a launch that an expression takes at once. A library whose functions of numbers run
-    /// on one thread names a count; then the rows are computed in parts on the host's threads. It
-    /// is a constant, so that results do not depend on the number of threads.
-    fn rows_at_once(&self) -> Option<usize> {
-        None
+    /// `x W^T + bias`, rounded as [`Tensors::rounded_product`] is: once, after the bias is added.
+    ///
+    /// # Shapes
+    /// x `[T, M]`, w `[N, M]`, bias `[N]` -> `[T, N]`.
+    ///
+    /// # Errors
+    /// As above.
+    fn rounded_linear(
+        &self,
+        x: &Self::Tensor,
+        w: &Self::Tensor,
+        bias: Option<&Self::Tensor>,
+    ) -> Result<Self::Tensor> {
+        let transposed = self.transpose(w, 0, 1)?;
+        let Some(bias) = bias else {
+            return self.rounded_product(x, &transposed);
+        };
+        let (x, w) = (
+            self.cast(x, DType::F32)?,
+            self.cast(&transposed, DType::F32)?,
+        );
+        let product = self.matmul(&x, &w)?;
+        self.add(&product, &self.cast(bias, DType::F32)?)
+    }
+
+    /// Rows of a matrix in memory, `[V, D]`, at `index`, `[T]` i32 in memory, as `[T, D]`. The
+    /// default makes a tensor of the whole matrix.
+    ///
+    /// # Safety
+    /// As [`Tensors::read`].
+    ///
+    /// # Errors
+    /// As [`Tensors::select`].
+    #[allow(unsafe_code)]
+    unsafe fn read_rows(&self, matrix: &Memory, index: &Memory) -> Result<Self::Tensor> {
+        // SAFETY: as this function.
+        let (matrix, index) = unsafe { (self.read(matrix)?, self.read(index)?) };
+        self.select(&matrix, 0, &self.cast(&index, DType::I64)?)
+    }
+
+    /// Attention of a sequence, or of the part of its heads that a call is given; see
+    /// [`attention`](crate::attention).
+    ///
+    /// # Shapes
+    /// q `[H, n, K]`, k and v `[J, m, K]`, f32 -> out `[H, n, K]` and lse `[H, n, 1]`.
+    ///
+    /// # Errors
+    /// As above.
+    fn attention(
+        &self,
+        mask: &AttentionMask,
+        [q, k, v]: [&Self::Tensor; 3],
+    ) -> Result<[Self::Tensor; 2]> {
+        attention::forward(self, mask, [q, k, v])
+    }
+
+    /// The gradients of [`Tensors::attention`]: of dout, q, k, v, out and lse, the last `[H, n, 1]`.
+    ///
+    /// # Shapes
+    /// f32 -> dq `[H, n, K]`, dk and dv `[J, n, K]`.
+    ///
+    /// # Errors
+    /// As above.
+    fn attention_backward(
+        &self,
+        mask: &AttentionMask,
+        operands: [&Self::Tensor; 6],
+    ) -> Result<[Self::Tensor; 3]> {
+        attention::backward(self, mask, operands)
+    }
+
+    /// The dtype in which attention is given q, k, v, out and dout of dtype `compute`. With bf16, a
+    /// library overrides both methods. Then the results may be bf16, each rounded once; lse is f32.
+    fn attention_dtype(&self, compute: DType) -> DType {
+        let _ = compute;
+        DType::F32
+    }
+
+    /// Most logits of a block of queries, for all heads of a call together: a constant of at most
+    /// 2^20.
+    fn logits_at_once(&self) -> usize {
+        1 << 20
+    }
+
+    /// How many elements an expression over rows or runs takes at once, and on whose threads the
+    /// parts are computed. It does not depend on the number of threads, as results must not.
+    fn split(&self) -> Split {
+        Split {
+            elements: 1 << 20,
+            threads: Threads::Library,
+        }
     }
 
     /// `a + b`.

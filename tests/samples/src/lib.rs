@@ -5,6 +5,7 @@ mod against;
 mod left_out;
 mod mpi;
 mod placed;
+mod tch;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ pub use against::{Patch, library_against, library_against_kept};
 pub use left_out::{Facility, WITHOUT, assert_reports_skip, lacks, leave_out};
 pub use mpi::{allow, mpi_folder, mpirun};
 pub use placed::put;
+pub use tch::tch_without_engine;
 
 /// The bytes in `faulty-load` that are replaced to choose its fault.
 const NO_FAULT: &[u8] = b"espalier-fault: nowhere:none............";

@@ -38,6 +38,14 @@ pub struct Tried {
     pub failure: Option<Failure>,
 }
 
+impl Tried {
+    /// Whether it could not be made because a driver or a library below it is missing or failed.
+    pub(super) fn lacks_device(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| ErrorCode(failure.code) == ErrorCode::DEVICE)
+    }
+}
+
 /// An error that a component returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -140,9 +140,15 @@ impl Failure for RegistryError {
             RegistryError::Library(error) => error.next_step(),
             RegistryError::Option(error) => error.next_step(),
             RegistryError::Plugin {
-                identity, source, ..
+                identity,
+                source,
+                callback,
             } => match source.code {
                 ErrorCode::INVALID => format!("see `host plugins inspect {}`", identity.component),
+                // A driver or a library that it needs is missing, or fails.
+                ErrorCode::DEVICE if callback == "create" => {
+                    "install what its message names, or choose another plugin".to_owned()
+                }
                 ErrorCode::UNSUPPORTED => "choose another plugin or another option".to_owned(),
                 _ => format!(
                     "report it to the author of `{}`, with this line",

@@ -1,0 +1,211 @@
+//! `linear` and its gradients over dense and packed weights, and `bias_backward`.
+//!
+//! A packed weight is decoded some rows at a time, so that its values never exist whole.
+
+use espalier_host_device::{Asked, Setting};
+use espalier_interface::{DType, Result};
+
+use super::{Kernel, Op, Temporaries};
+use crate::launch::Launch;
+use crate::weight::Weight;
+use crate::{Memory, Tensors};
+
+pub fn ops<L: Tensors>() -> Vec<Op<L>> {
+    let op = |name, prepare, version| Op {
+        temporaries: Temporaries::Whole(3),
+        ..Op::new(name, prepare).version(version)
+    };
+    vec![
+        op("linear", forward, 1),
+        op("linear", forward, 2),
+        op("linear", forward, 3),
+        op("linear_input_backward", input_backward, 1),
+        op("linear_input_backward", input_backward, 2),
+        op("linear_input_backward", both_backward, 3),
+        op("linear_weight_backward", weight_backward, 1),
+        op("linear_weight_backward", weight_backward, 2),
+        op("bias_backward", bias_backward, 1),
+    ]
+}
+
+/// Adds `x`, of as many elements, to what an output holds.
+pub fn accumulate<L: Tensors>(
+    launch: &Launch<'_, L>,
+    x: &L::Tensor,
+    output: &Memory,
+) -> Result<()> {
+    let elements = output.elements();
+    let (x, output) = (
+        launch.library.reshape(x, &[elements, 1])?,
+        output.reshaped(&[elements, 1]),
+    );
+    launch.parts_of(&x, |x, begin, len| {
+        let output = output.narrowed(0, begin, len);
+        let sum = launch.library.add(&launch.float(&output)?, &x)?;
+        launch.write(&sum, &output)
+    })
+}
+
+/// What later versions add to a product.
+#[derive(Clone, Copy)]
+struct Epilogue {
+    alpha: f64,
+    dtype: DType,
+    /// Index of the input `added`.
+    added: Option<usize>,
+    /// Index of the input `residual`.
+    residual: Option<usize>,
+}
+
+impl Epilogue {
+    /// What is added to a product that has `inputs` inputs of its own.
+    fn after(inputs: usize, asked: &Asked<'_>) -> Self {
+        let index = |index: usize| (index < asked.request.inputs.len()).then_some(index);
+        Epilogue {
+            alpha: alpha(asked),
+            dtype: asked.input(0).dtype,
+            added: index(inputs),
+            residual: index(inputs + 1),
+        }
+    }
+
+    /// Writes columns of output 0: `round(residual + round(added + alpha round(product)))`.
+    fn write<L: Tensors>(
+        self,
+        launch: &Launch<'_, L>,
+        product: &L::Tensor,
+        [begin, len]: [usize; 2],
+    ) -> Result<()> {
+        let library = launch.library;
+        let columns = |memory: &Memory| memory.narrowed(1, begin, len);
+        if self.alpha == 1.0 && self.added.is_none() {
+            return launch.write(product, &columns(launch.output(0)));
+        }
+        launch.parts_of(product, |product, first, rows| {
+            let part = |memory: &Memory| columns(memory).narrowed(0, first, rows);
+            let product = launch.rounded(&product, self.dtype)?;
+            let mut sum = library.scaled(&product, self.alpha)?;
+            for input in [self.added, self.residual].into_iter().flatten() {
+                sum = launch.rounded(&sum, self.dtype_between(input))?;
+                let earlier = launch.float(&part(launch.input(input)))?;
+                sum = library.add(&earlier, &sum)?;
+            }
+            launch.write(&sum, &part(launch.output(0)))
+        })
+    }
+
+    /// The dtype to which a sum is rounded before input `input` is added: `alpha round(product)`
+    /// is not rounded.
+    fn dtype_between(self, input: usize) -> DType {
+        if Some(input) == self.residual {
+            self.dtype
+        } else {
+            DType::F32
+        }
+    }
+}
+
+/// The attribute `alpha`.
+fn alpha(asked: &Asked<'_>) -> f64 {
+    asked.attributes().optional_number("alpha").unwrap_or(1.0)
+}
+
+fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let bias = (asked.request.params.len() == 2).then_some(weight.ranges());
+    let epilogue = Epilogue::after(1, asked);
+    let temporary_bytes = weight.temporary_bytes();
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
+        let library = launch.library;
+        let x = launch.read(launch.input(0))?;
+        weight.blocks(launch, |w, [begin, len]| {
+            let bias = bias.map(|index| launch.read(&launch.param(index).narrowed(0, begin, len)));
+            let bias = bias.transpose()?;
+            let product = library.rounded_linear(&x, w, bias.as_ref())?;
+            epilogue.write(launch, &product, [begin, len])
+        })
+    });
+    Ok(kernel
+        .in_place_of(epilogue.added)
+        .with_temporaries(temporary_bytes))
+}
+
+/// `dy W` in the compute dtype or f32.
+fn input_gradient<L: Tensors>(
+    launch: &Launch<'_, L>,
+    weight: &Weight,
+    dy: &L::Tensor,
+) -> Result<L::Tensor> {
+    let library = launch.library;
+    if weight.is_one_block() {
+        return library.rounded_product(dy, &weight.whole(launch)?);
+    }
+    let (dy, mut sum) = (library.cast(dy, DType::F32)?, None);
+    weight.blocks(launch, |w, [begin, len]| {
+        let w = library.cast(w, DType::F32)?;
+        let product = library.matmul(&library.narrow(&dy, 1, begin, len)?, &w)?;
+        sum = Some(match sum.take() {
+            None => product,
+            Some(sum) => library.add(&sum, &product)?,
+        });
+        Ok(())
+    })?;
+    Ok(sum.expect("a weight has rows"))
+}
+
+fn input_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let epilogue = Epilogue::after(1, asked);
+    let columns = [0, weight.size()[1]];
+    let temporary_bytes = weight.temporary_bytes();
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
+        let dy = launch.read(launch.input(0))?;
+        let product = input_gradient(launch, &weight, &dy)?;
+        epilogue.write(launch, &product, columns)
+    });
+    Ok(kernel
+        .in_place_of(epilogue.added)
+        .with_temporaries(temporary_bytes))
+}
+
+fn both_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let epilogue = Epilogue::after(2, asked);
+    let columns = [0, weight.size()[1]];
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
+        let dy = launch.read(launch.input(0))?;
+        let product = input_gradient(launch, &weight, &dy)?;
+        epilogue.write(launch, &product, columns)?;
+        weight_gradient(launch, epilogue.alpha, launch.output(1))
+    });
+    Ok(kernel.in_place_of(epilogue.added))
+}
+
+fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
+    let alpha = alpha(asked);
+    Ok(Kernel::new(move |launch: &Launch<'_, L>| {
+        weight_gradient(launch, alpha, launch.output(0))
+    }))
+}
+
+/// `dW += alpha dy^T x` of inputs 0 and 1. alpha is a power of two, which may stand at any factor.
+fn weight_gradient<L: Tensors>(launch: &Launch<'_, L>, alpha: f64, output: &Memory) -> Result<()> {
+    let library = launch.library;
+    let mut dy = launch.float(launch.input(0))?;
+    let mut x = launch.float(launch.input(1))?;
+    // The narrower of the two has fewer numbers.
+    if library.shape(&dy)[1] < library.shape(&x)[1] {
+        dy = library.scaled(&dy, alpha)?;
+    } else {
+        x = library.scaled(&x, alpha)?;
+    }
+    let product = library.matmul(&library.transpose(&dy, 0, 1)?, &x)?;
+    accumulate(launch, &product, output)
+}
+
+fn bias_backward<L: Tensors>(_: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
+    Ok(Kernel::new(|launch: &Launch<'_, L>| {
+        let dy = launch.float(launch.input(0))?;
+        accumulate(launch, &launch.library.sum(&dy, 0)?, launch.output(0))
+    }))
+}

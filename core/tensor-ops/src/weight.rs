@@ -1,0 +1,217 @@
+//! A weight as a request names it, dense or packed -> tensors of its rows.
+#![allow(unsafe_code)] // A plugin's decode function is shared between threads.
+
+mod packed;
+
+use espalier_host_device::{Asked, Setting};
+use espalier_interface::format::Decoding;
+use espalier_interface::{Decoder, ErrorCode, PluginError, Result, WeightLayout};
+
+use crate::Tensors;
+use crate::launch::Launch;
+use packed::Stages;
+
+/// Most elements of a packed weight that are decoded at once.
+const DECODED: usize = 1 << 21;
+/// Tensors of them that exist at once, of 4 or 8 bytes an element.
+const DECODED_BYTES: u64 = 40;
+
+/// How launches read a weight `[rows, cols]`.
+pub struct Weight {
+    size: [usize; 2],
+    kind: Kind,
+    /// Index of its first range among the params' ranges.
+    first: usize,
+    /// Number of its ranges.
+    ranges: usize,
+}
+
+enum Kind {
+    Dense,
+    Described(Box<Stages>),
+    Callback(Callback),
+}
+
+/// A quantizer's decode function, valid as long as the kernel.
+struct Callback {
+    decoder: Decoder,
+    quantizer: String,
+}
+
+// SAFETY: the interface allows `decode` to be called with its context from many threads at once.
+unsafe impl Send for Callback {}
+// SAFETY: as above.
+unsafe impl Sync for Callback {}
+
+impl Weight {
+    /// Param `index`, whose first range is `first`.
+    pub fn new(
+        asked: &Asked<'_>,
+        setting: &Setting<'_>,
+        index: usize,
+        first: usize,
+    ) -> Result<Self> {
+        let param = &asked.request.params[index];
+        let size = match param.shape[..] {
+            [rows, cols] => [rows as usize, cols as usize],
+            [cols] => [1, cols as usize],
+            _ => {
+                let found = &param.shape;
+                return Err(asked.invalid(format!("param {index} has shape {found:?}")));
+            }
+        };
+        let (kind, ranges) = match &param.layout {
+            WeightLayout::Dense(_) => (Kind::Dense, 1),
+            WeightLayout::Packed(format) => {
+                let kind = match format.decoding {
+                    Decoding::Callback => callback(asked, setting, index, &format.quantizer)?,
+                    _ => Kind::Described(Box::new(Stages::new(format)?)),
+                };
+                (kind, format.segments.len())
+            }
+        };
+        Ok(Weight {
+            size,
+            kind,
+            first,
+            ranges,
+        })
+    }
+
+    /// Rows and columns; a vector is one row.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// Number of its ranges.
+    pub fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    /// Whether its rows are given all at once.
+    pub fn is_one_block(&self) -> bool {
+        self.rows_at_once() >= self.size[0]
+    }
+
+    /// Bytes of the tensors that decoding makes.
+    pub fn temporary_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Dense => 0,
+            _ => DECODED_BYTES * (self.rows_at_once() * self.size[1]) as u64,
+        }
+    }
+
+    fn rows_at_once(&self) -> usize {
+        let [rows, cols] = self.size;
+        match self.kind {
+            Kind::Dense => rows,
+            _ => (DECODED / cols.max(1)).clamp(1, rows.max(1)),
+        }
+    }
+
+    /// All rows, where they are one block.
+    pub fn whole<L: Tensors>(&self, launch: &Launch<'_, L>) -> Result<L::Tensor> {
+        self.rows(launch, [0, self.size[0]])
+    }
+
+    /// Calls `body` with some rows of the weight, `[n, cols]` in their dtype or f32, and `[first,
+    /// n]`, until it had all.
+    pub fn blocks<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        mut body: impl FnMut(&L::Tensor, [usize; 2]) -> Result<()>,
+    ) -> Result<()> {
+        let most = self.rows_at_once();
+        for begin in (0..self.size[0]).step_by(most.max(1)) {
+            let rows = [begin, most.min(self.size[0] - begin)];
+            body(&self.rows(launch, rows)?, rows)?;
+        }
+        Ok(())
+    }
+
+    fn rows<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        [begin, len]: [usize; 2],
+    ) -> Result<L::Tensor> {
+        match &self.kind {
+            Kind::Dense => {
+                let all = launch.param(self.first).reshaped(&self.size);
+                launch.read(&all.narrowed(0, begin, len))
+            }
+            Kind::Described(stages) => launch.gathered(len, self.size[1], |first, len| {
+                stages.rows(launch, self.first, [begin + first, len])
+            }),
+            Kind::Callback(callback) => self.called(launch, callback, [begin, len]),
+        }
+    }
+
+    /// Rows that a quantizer decodes on the host's threads.
+    fn called<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        callback: &Callback,
+        [begin, len]: [usize; 2],
+    ) -> Result<L::Tensor> {
+        let cols = self.size[1];
+        let segments = self.first..self.first + self.ranges;
+        let segments: Vec<&[u8]> = segments
+            .map(|index| launch.bytes(launch.param(index)))
+            .collect();
+        let mut values = vec![0.0f32; len * cols];
+        let rows: Vec<_> = values
+            .chunks_mut(cols.max(1))
+            .map(std::sync::Mutex::new)
+            .collect();
+        let failure = std::sync::atomic::AtomicU32::new(0);
+        launch.services.parallel_for(rows.len(), &|row| {
+            let mut out = rows[row]
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let code = callback.decode(&segments, (begin + row) as u64, &mut out);
+            if code != 0 {
+                failure.store(code, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        drop(rows);
+        match failure.into_inner() {
+            0 => launch.library.floats(&values, &[len, cols]),
+            code => Err(PluginError::new(
+                ErrorCode(code),
+                format!("quantizer `{}` failed to decode", callback.quantizer),
+            )),
+        }
+    }
+}
+
+impl Callback {
+    /// Writes a row's values; 0, or an error's code.
+    fn decode(&self, segments: &[&[u8]], row: u64, out: &mut [f32]) -> u32 {
+        let pointers: Vec<*const u8> = segments.iter().map(|segment| segment.as_ptr()).collect();
+        let lens: Vec<usize> = segments.iter().map(|segment| segment.len()).collect();
+        let range = [row, row + 1, 0, out.len() as u64];
+        (self.decoder.decode)(
+            self.decoder.context,
+            pointers.as_ptr(),
+            lens.as_ptr(),
+            segments.len(),
+            range.as_ptr(),
+            out.as_mut_ptr(),
+        )
+    }
+}
+
+fn callback(
+    asked: &Asked<'_>,
+    setting: &Setting<'_>,
+    index: usize,
+    quantizer: &str,
+) -> Result<Kind> {
+    let quantizer = quantizer.to_owned();
+    match setting.decoders.get(index).copied().flatten() {
+        Some(decoder) => Ok(Kind::Callback(Callback { decoder, quantizer })),
+        None => Err(asked.invalid(format!(
+            "param {index} of quantizer `{quantizer}` needs a decoder, none was given"
+        ))),
+    }
+}

@@ -1,0 +1,94 @@
+//! The backends on other libraries -> their plugins, built; their suites; runs compared with `cpu`.
+
+mod library;
+mod training;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+pub use library::{Library, build_all};
+
+use crate::workspace::{Workspace, run};
+
+/// Options of `cargo xtask backends`.
+#[derive(Args)]
+pub struct BackendsOptions {
+    /// Only these backends
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Library::ALL)]
+    only: Vec<Library>,
+    /// Build the plugins, and test nothing
+    #[arg(long)]
+    build: bool,
+    /// Steps of the trainings that are compared with `cpu`
+    #[arg(long, default_value_t = 12)]
+    steps: u64,
+}
+
+/// Builds the plugins into the target directory's `backends`. Runs their tests, with the kit of
+/// ops, and `host plugins check`. Compares trainings with those on `cpu`, and swaps backends within
+/// a run.
+///
+/// # Errors
+/// Where a library is missing, a build fails, a check fails or losses differ.
+pub fn check(workspace: &Workspace, options: &BackendsOptions) -> Result<()> {
+    let folder = build_all(workspace, &options.only)?;
+    if options.build {
+        return Ok(());
+    }
+    for library in &options.only {
+        println!("== {library}: tests and the kit of ops");
+        run(&mut library.tests(workspace)?)?;
+    }
+    let host = host(workspace)?;
+    for library in &options.only {
+        println!("== {library}: host plugins check");
+        run(command(workspace, &host, &folder)
+            .args(["plugins", "check"])
+            .arg(folder.join(library.file())))?;
+    }
+    training::compare(workspace, &host, &folder, &options.only, options.steps)?;
+    training::swap(workspace, &host, &folder, &options.only)
+}
+
+/// Builds the host.
+///
+/// # Errors
+/// Where the build fails.
+pub fn host(workspace: &Workspace) -> Result<PathBuf> {
+    run(workspace
+        .cargo()
+        .args(["build", "--release", "--quiet", "--bin", "host"]))?;
+    let name = format!("release/host{}", std::env::consts::EXE_SUFFIX);
+    Ok(workspace.target.join(name))
+}
+
+/// A command of the host that finds the plugins in `folder`, and libtorch where there is one.
+pub fn command(workspace: &Workspace, host: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(host);
+    command.current_dir(&workspace.root);
+    command.env("HOST_PLUGIN_PATH", folder);
+    if let Ok(libtorch) = crate::libtorch::find(workspace) {
+        command.env("LIBTORCH", libtorch);
+    }
+    command
+}
+
+/// The numbers of `key` in the lines of a run's metrics that have it.
+///
+/// # Errors
+/// Where the file cannot be read, is not JSON, or has none.
+pub fn metric(out: &Path, key: &str) -> Result<Vec<f64>> {
+    let path = out.join("metrics.jsonl");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines = lines.collect::<Result<Vec<_>, _>>()?;
+    let numbers: Vec<f64> = lines.iter().filter_map(|line| line[key].as_f64()).collect();
+    if numbers.is_empty() {
+        bail!("{} has no `{key}`", path.display());
+    }
+    Ok(numbers)
+}

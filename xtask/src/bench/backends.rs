@@ -1,0 +1,214 @@
+//! The same training on `cpu` and on the backends of other libraries -> how their step times
+//! compare.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::backends::{self, Library};
+use crate::workspace::{Workspace, run};
+
+/// Steps at the start of each run whose times do not count: they touch memory for the first time.
+const UNCOUNTED_STEPS: usize = 2;
+
+/// Options of `cargo xtask bench backends`.
+#[derive(Args)]
+pub struct BenchBackendsOptions {
+    /// The backends beside `cpu`
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Library::ALL)]
+    only: Vec<Library>,
+    /// The model's shape; its weights are random
+    #[arg(long, value_enum, default_value_t = Shape::Llama124m)]
+    model: Shape,
+    /// What is trained: `lora` on dense weights, or `nf4,lora`
+    #[arg(long, value_delimiter = ';', default_values = ["lora", "nf4,lora"])]
+    plugins: Vec<String>,
+    /// Number types of products and activations
+    #[arg(long, value_delimiter = ',', default_values = ["f32", "bf16"])]
+    dtypes: Vec<String>,
+    /// Steps of a run; the times of the first two do not count
+    #[arg(long, default_value_t = 6)]
+    steps: usize,
+    /// Rounds, each a run on each backend
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Rows of a step
+    #[arg(long, default_value_t = 4)]
+    batch: u64,
+    /// Tokens of a row
+    #[arg(long, default_value_t = 512)]
+    sequence: u64,
+}
+
+/// Shape of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    /// A Llama as in `cargo xtask peers speed`: hidden 768, 12 layers, 12 heads, 4 kv heads,
+    /// feed-forward 2048, vocabulary 32000, untied head
+    #[value(name = "124m")]
+    Llama124m,
+    /// A Llama: hidden 64, 2 layers, 4 heads, 2 kv heads, feed-forward 192, vocabulary 512
+    Tiny,
+}
+
+impl Shape {
+    fn config(self) -> Value {
+        let [width, layers, heads, kv_heads, feed_forward, vocabulary] = match self {
+            Shape::Llama124m => [768, 12, 12, 4, 2048, 32000],
+            Shape::Tiny => [64, 2, 4, 2, 192, 512],
+        };
+        json!({
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+            "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "intermediate_size": feed_forward,
+            "vocab_size": vocabulary, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": false, "rope_theta": 10000.0, "initializer_range": 0.02,
+            "bos_token_id": 0, "eos_token_id": 1
+        })
+    }
+
+    fn vocabulary(self) -> u64 {
+        match self {
+            Shape::Llama124m => 32000,
+            Shape::Tiny => 512,
+        }
+    }
+}
+
+/// A host, its plugins, and the model and rows of all runs.
+struct Bench<'a> {
+    workspace: &'a Workspace,
+    options: &'a BenchBackendsOptions,
+    host: PathBuf,
+    plugins: PathBuf,
+    folder: PathBuf,
+}
+
+/// Trains on each backend in turns, and prints a line of the table for each kind of training.
+///
+/// # Errors
+/// Where a library is missing, a build fails or a run fails.
+pub fn measure(workspace: &Workspace, options: &BenchBackendsOptions) -> Result<()> {
+    ensure!(
+        options.steps > UNCOUNTED_STEPS && options.rounds > 0,
+        "a round, and more than {UNCOUNTED_STEPS} steps"
+    );
+    let bench = Bench {
+        workspace,
+        options,
+        plugins: backends::build_all(workspace, &options.only)?,
+        host: backends::host(workspace)?,
+        folder: workspace.target.join("bench-backends"),
+    };
+    bench.make_inputs()?;
+    let names: Vec<String> = ["cpu".to_owned()]
+        .into_iter()
+        .chain(options.only.iter().map(Library::to_string))
+        .collect();
+    let ratios: Vec<String> = names[1..]
+        .iter()
+        .map(|name| format!("{name} / cpu"))
+        .collect();
+    println!(
+        "\n{:<10} {:<5} {}",
+        "plugins",
+        "dtype",
+        columns(&[&names[..], &ratios[..]].concat())
+    );
+    for plugins in &options.plugins {
+        for dtype in &options.dtypes {
+            let mut secs = vec![Vec::new(); names.len()];
+            for _ in 0..options.rounds {
+                for (name, secs) in names.iter().zip(&mut secs) {
+                    secs.extend(bench.steps(name, plugins, dtype)?);
+                }
+            }
+            let medians: Vec<f64> = secs.into_iter().map(median).collect();
+            let times = medians.iter().map(|secs| format!("{secs:.3} s"));
+            let ratios = medians[1..]
+                .iter()
+                .map(|secs| format!("{:.2}", secs / medians[0]));
+            let shown: Vec<String> = times.chain(ratios).collect();
+            println!("{plugins:<10} {dtype:<5} {}", columns(&shown));
+        }
+    }
+    Ok(())
+}
+
+impl Bench<'_> {
+    fn make_inputs(&self) -> Result<()> {
+        let options = self.options;
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder)
+                .with_context(|| format!("cannot clear {}", self.folder.display()))?;
+        }
+        let model = self.folder.join("model");
+        fs::create_dir_all(&model)?;
+        fs::write(
+            model.join("config.json"),
+            options.model.config().to_string(),
+        )?;
+        let vocabulary = options.model.vocabulary() - 3;
+        let row = |row: u64| {
+            let ids = (0..options.sequence).map(move |at| 3 + (31 * row + 17 * at) % vocabulary);
+            json!({"input_ids": ids.collect::<Vec<u64>>()}).to_string()
+        };
+        let rows: Vec<String> = (0..options.steps as u64 * options.batch).map(row).collect();
+        fs::write(self.folder.join("rows.jsonl"), rows.join("\n") + "\n")?;
+        Ok(())
+    }
+
+    /// The step times of a run, in seconds.
+    fn steps(&self, backend: &str, plugins: &str, dtype: &str) -> Result<Vec<f64>> {
+        let options = self.options;
+        let out = self.folder.join("run");
+        if out.exists() {
+            fs::remove_dir_all(&out)?;
+        }
+        let mut host = backends::command(self.workspace, &self.host, &self.plugins);
+        host.args([
+            "train",
+            "--quiet",
+            "--backend",
+            backend,
+            "--plugins",
+            plugins,
+        ]);
+        self.paths(&mut host, &out);
+        for setting in [
+            "model.init=random".to_owned(),
+            "data.shuffle=false".to_owned(),
+            "model.recompute=none".to_owned(),
+            format!("model.compute={dtype}"),
+            format!("run.max_steps={}", options.steps),
+            format!("data.max_seq_len={}", options.sequence),
+            format!("data.batch_size={}", options.batch),
+            format!("data.micro_batch={}", options.batch),
+        ] {
+            host.args(["--set", &setting]);
+        }
+        host.stdout(std::process::Stdio::null());
+        run(&mut host)?;
+        let secs = backends::metric(&out, "step_secs")?;
+        Ok(secs.into_iter().skip(UNCOUNTED_STEPS).collect())
+    }
+
+    fn paths(&self, host: &mut std::process::Command, out: &Path) {
+        host.arg("--model").arg(self.folder.join("model"));
+        host.arg("--data").arg(self.folder.join("rows.jsonl"));
+        host.arg("--out").arg(out);
+    }
+}
+
+fn median(mut secs: Vec<f64>) -> f64 {
+    secs.sort_by(f64::total_cmp);
+    secs[secs.len() / 2]
+}
+
+fn columns(words: &[String]) -> String {
+    let padded: Vec<String> = words.iter().map(|word| format!("{word:>13}")).collect();
+    padded.concat()
+}
