@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use espalier_interface::{Decoder, Result, Services};
 
-use crate::{Asked, Call};
+use crate::{Asked, Call, Overlap};
 
 /// Makes the kernels of a backend.
 pub trait KernelMaker: Send + Sync {
@@ -29,15 +29,6 @@ pub struct Setting<'a> {
 
 /// Runs a prepared kernel.
 pub type Run = Box<dyn Fn(&Call<'_>) -> Result<()> + Send + Sync>;
-
-/// Overlaps that a kernel allows between a launch's ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// No output may overlap another range.
-    None,
-    /// Output 0 may be exactly the range of the input with this index.
-    InPlaceOf(usize),
-}
 
 /// A prepared kernel.
 pub struct Made {

@@ -10,11 +10,13 @@ mod machine;
 mod mapped_file;
 mod memory;
 mod options;
+mod overlap;
 mod request;
 
 pub use call::{Call, MOST_RANGES, Number, Place};
 pub use device::HostDevice;
-pub use kernel::{KernelMaker, Made, Overlap, Run, Setting};
+pub use kernel::{KernelMaker, Made, Run, Setting};
 pub use machine::{MachineMemory, memory, processor};
 pub use options::HostOptions;
+pub use overlap::Overlap;
 pub use request::{Asked, Expected};

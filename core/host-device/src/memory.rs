@@ -65,8 +65,8 @@ struct Table {
 }
 
 impl Buffers {
-    /// Buffers of a device of `backend` with a bound on its own memory; without one, all of the machine's
-    /// memory.
+    /// Buffers of a device of `backend` with a bound on its own memory; without one, all of the
+    /// machine's memory.
     pub fn bounded(backend: &str, device_memory: Option<u64>) -> Self {
         Buffers {
             device_memory,
