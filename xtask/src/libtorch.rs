@@ -24,7 +24,7 @@ const PACKAGES: [&str; 3] = [
 /// Sizes of these packages for x86-64 Linux, for people.
 const DOWNLOAD: &str =
     "540 MB (torch 527 MB, nvidia-cuda-cupti 10.7 MB, nvidia-cuda-runtime 2.2 MB)";
-const UNPACKED: &str = "1.5 GB";
+const UNPACKED: &str = "1.2 GB";
 
 /// The Python whose wheel is taken. libtorch is the same in all of them.
 const PYTHON: &str = "3.12";

@@ -10,6 +10,7 @@ mod machine;
 mod mapped_file;
 mod memory;
 mod options;
+mod overlap;
 mod request;
 
 pub use call::{Call, MOST_RANGES, Number, Overlap, Place};
@@ -17,4 +18,5 @@ pub use device::HostDevice;
 pub use kernel::{KernelMaker, Made, Run, Setting};
 pub use machine::{MachineMemory, memory, processor};
 pub use options::HostOptions;
+pub use overlap::Overlap;
 pub use request::{Asked, Expected};

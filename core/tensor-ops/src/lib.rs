@@ -4,7 +4,6 @@
 //! kernels of it. All ops are there, forward and backward, in f32 and bf16; arithmetic is in f32,
 //! and a result is rounded once.
 
-pub mod attention;
 mod kernels;
 mod launch;
 mod memory;
@@ -14,4 +13,5 @@ mod weight;
 
 pub use kernels::TensorKernels;
 pub use memory::Memory;
+pub use tensors::attention;
 pub use tensors::{Binary, Compare, Reduce, Split, Tensors, Threads, Unary};

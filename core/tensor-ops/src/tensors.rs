@@ -1,88 +1,15 @@
 //! What a tensor library does for the ops: memory in and out, shapes, arithmetic, products.
 
+pub mod attention;
+mod functions;
+mod split;
+
 use espalier_interface::{DType, Result};
 
 use crate::Memory;
-use crate::attention::{self, AttentionMask};
-
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unary {
-    /// `e^x`
-    Exp,
-    /// `ln x`
-    Log,
-    /// `x^(1/2)`, correctly rounded.
-    Sqrt,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `1 / (1 + e^-x)`
-    Sigmoid,
-    /// The sine of an angle of any size, such as 100000.
-    Sin,
-    /// The cosine, as the sine.
-    Cos,
-    /// `x x`
-    Square,
-    /// `-x`
-    Neg,
-}
-
-/// A function of two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
-    /// `a + b`
-    Add,
-    /// `a - b`
-    Sub,
-    /// `a b`
-    Mul,
-    /// `a / b`; for integers, which are never negative here, rounded down.
-    Div,
-    /// The larger number.
-    Max,
-}
-
-/// A comparison of two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compare {
-    /// `a = b`
-    Equal,
-    /// `a < b`
-    Less,
-    /// `a <= b`
-    LessOrEqual,
-}
-
-/// What becomes of the numbers along a dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduce {
-    /// Their sum, of which each term is added once, in any fixed order.
-    Sum,
-    /// The largest.
-    Max,
-    /// The smallest.
-    Min,
-}
-
-/// The parts in which rows and runs of elements are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Split {
-    /// Most elements of an operand in a part, or one row.
-    pub elements: usize,
-    /// Who computes parts side by side.
-    pub threads: Threads,
-}
-
-/// The threads that compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
-    /// The library's: parts are computed one after the other.
-    Library,
-    /// The host's: several parts are computed at once, each by one thread. For a library whose
-    /// functions of numbers run on one thread.
-    Host,
-}
+use attention::AttentionMask;
+pub use functions::{Binary, Compare, Reduce, Unary};
+pub use split::{Split, Threads};
 
 /// A tensor library on one device.
 ///
@@ -336,7 +263,7 @@ pub trait Tensors: Send + Sync + Sized + 'static {
     }
 
     /// Attention of a sequence, or of the part of its heads that a call is given; see
-    /// [`attention`](crate::attention).
+    /// [`attention`].
     ///
     /// # Shapes
     /// q `[H, n, K]`, k and v `[J, m, K]`, f32 -> out `[H, n, K]` and lse `[H, n, 1]`.
@@ -351,7 +278,8 @@ pub trait Tensors: Send + Sync + Sized + 'static {
         attention::forward(self, mask, [q, k, v])
     }
 
-    /// The gradients of [`Tensors::attention`]: of dout, q, k, v, out and lse, the last `[H, n, 1]`.
+    /// The gradients of [`Tensors::attention`], from dout, q, k, v, out and lse, the last
+    /// `[H, n, 1]`.
     ///
     /// # Shapes
     /// f32 -> dq `[H, n, K]`, dk and dv `[J, n, K]`.

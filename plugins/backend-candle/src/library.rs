@@ -11,8 +11,8 @@ use half::{bf16, f16};
 use crate::copies::Copies;
 use crate::transfer;
 
-/// Elements of a part. From twice as many on, candle splits functions of numbers over threads of its
-/// own, which wait for each other without sleeping; parts on the host's threads are faster.
+/// Elements of a part. From twice as many on, candle splits functions of numbers over threads of
+/// its own, which wait for each other without sleeping; the host's threads are faster.
 const PART: usize = 1 << 15;
 
 /// candle on the processor.
