@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use espalier_interface::{DType, PluginError, Result, Services};
 use half::{bf16, f16};
 
-use crate::Expected;
 use crate::memory::Span;
+use crate::{Expected, Overlap};
 
 /// Most ranges of a launch.
 pub const MOST_RANGES: usize = 32;
@@ -88,15 +88,6 @@ pub struct Place {
     pub bytes: usize,
     /// Element type.
     pub dtype: DType,
-}
-
-/// Overlaps that a kernel allows between a launch's ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// No output may overlap another range.
-    None,
-    /// Output 0 may be exactly the range of the input with this index.
-    InPlaceOf(usize),
 }
 
 impl<'a> Call<'a> {

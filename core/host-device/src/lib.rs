@@ -13,7 +13,7 @@ mod options;
 mod overlap;
 mod request;
 
-pub use call::{Call, MOST_RANGES, Number, Overlap, Place};
+pub use call::{Call, MOST_RANGES, Number, Place};
 pub use device::HostDevice;
 pub use kernel::{KernelMaker, Made, Run, Setting};
 pub use machine::{MachineMemory, memory, processor};
