@@ -25,7 +25,21 @@ pub struct BackendsOptions {
     /// Steps of the trainings that are compared with `cpu`
     #[arg(long, default_value_t = 12)]
     steps: u64,
+    /// Random cases of ops that the backends and `cpu` compute, and compare
+    #[arg(long, default_value_t = 10_000)]
+    cases: u64,
 }
+
+/// The tests with the peers' golden data, whose models a backend trains and evaluates.
+const GOLDEN: [&str; 7] = [
+    "bnb_golden",
+    "dora",
+    "families_golden",
+    "hqq_golden",
+    "llama_bf16",
+    "llama_golden",
+    "optimizers",
+];
 
 /// Builds the plugins into the target directory's `backends`. Runs their tests, with the kit of
 /// ops, and `host plugins check`. Compares trainings with those on `cpu`, and swaps backends within
@@ -49,8 +63,48 @@ pub fn check(workspace: &Workspace, options: &BackendsOptions) -> Result<()> {
             .args(["plugins", "check"])
             .arg(folder.join(library.file())))?;
     }
+    for library in &options.only {
+        println!("== {library}: golden data");
+        golden(workspace, *library, &folder)?;
+    }
+    println!("== random cases of ops");
+    random_cases(workspace, &options.only, &folder, options.cases)?;
     training::compare(workspace, &host, &folder, &options.only, options.steps)?;
     training::swap(workspace, &host, &folder, &options.only)
+}
+
+/// Runs the tests with golden data on a backend.
+fn golden(workspace: &Workspace, library: Library, folder: &Path) -> Result<()> {
+    let mut tests = workspace.cargo();
+    tests.args([
+        "test",
+        "--release",
+        "--quiet",
+        "--package",
+        "espalier-tests",
+    ]);
+    for test in GOLDEN {
+        tests.args(["--test", test]);
+    }
+    tests.env("ESPALIER_TEST_BACKEND", library.to_string());
+    run(finding(&mut tests, workspace, folder))
+}
+
+/// Compares the results of `cpu` and the backends on random cases of every op.
+fn random_cases(
+    workspace: &Workspace,
+    libraries: &[Library],
+    folder: &Path,
+    cases: u64,
+) -> Result<()> {
+    let names: Vec<String> = libraries.iter().map(Library::to_string).collect();
+    let mut fuzz = workspace.cargo();
+    fuzz.args(["run", "--release", "--quiet", "--package", "espalier-tests"]);
+    fuzz.args(["--example", "op_fuzz", "--"]);
+    fuzz.args(["--backends", &format!("cpu,{}", names.join(","))]);
+    fuzz.args(["--seed", "1", "--cases", &cases.to_string()]);
+    fuzz.arg("--plugin-dir").arg(folder);
+    run(finding(&mut fuzz, workspace, folder))
 }
 
 /// Builds the host.
@@ -69,6 +123,12 @@ pub fn host(workspace: &Workspace) -> Result<PathBuf> {
 pub fn command(workspace: &Workspace, host: &Path, folder: &Path) -> Command {
     let mut command = Command::new(host);
     command.current_dir(&workspace.root);
+    finding(&mut command, workspace, folder);
+    command
+}
+
+/// The command, which finds the plugins in `folder`, and libtorch where there is one.
+fn finding<'c>(command: &'c mut Command, workspace: &Workspace, folder: &Path) -> &'c mut Command {
     command.env("HOST_PLUGIN_PATH", folder);
     if let Ok(libtorch) = crate::libtorch::find(workspace) {
         command.env("LIBTORCH", libtorch);
