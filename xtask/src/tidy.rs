@@ -3,6 +3,7 @@
 mod arrows;
 mod circles;
 mod documents;
+mod own_arithmetic;
 mod repository;
 mod rust_crate;
 mod sources;

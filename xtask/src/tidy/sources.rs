@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::Findings;
+use super::{Findings, own_arithmetic};
 use crate::workspace::Workspace;
 
 /// Most lines of a file.
@@ -113,6 +113,13 @@ fn check_file(file: &Path, text: &str, findings: &mut Findings) {
         let at = index + 1;
         for word in UNFINISHED.iter().filter(|word| line.contains(**word)) {
             findings.problem(format!("{name}:{at}: `{word}` marks missing work"));
+        }
+        if index < code_lines
+            && let Some(own) = own_arithmetic::found(file, line)
+        {
+            findings.problem(format!(
+                "{name}:{at}: `{own}`: a backend on a tensor library computes by that library"
+            ));
         }
         if index < code_lines && line.contains(UNWRAP) {
             findings.problem(format!(

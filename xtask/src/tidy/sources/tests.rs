@@ -91,3 +91,20 @@ fn unwrap_is_for_tests() {
     let test = format!("//! A.\n#[cfg(test)]\nmod tests {{\n    fn a() {{ b(){UNWRAP}; }}\n}}\n");
     assert_eq!(problems("a/src/b.rs", &test).len(), 0);
 }
+
+#[test]
+fn backends_on_libraries_compute_by_them() {
+    let text = "//! A.\nfn a(out: &mut [f32]) {\n    out.iter_mut();\n}\n";
+    for file in [
+        "core/tensor-ops/src/op/add.rs",
+        "plugins/backend-candle/src/a.rs",
+        "plugins/backend-tch/engine/src/a.rs",
+    ] {
+        let found = problems(file, text);
+        assert_eq!(found.len(), 2, "{file}: {found:?}");
+        assert!(found[0].contains(":2: `&mut [f32]`"), "{found:?}");
+    }
+    assert_eq!(problems("plugins/backend-cpu/src/op/add.rs", text), [""; 0]);
+    let test = "plugins/backend-tch/engine/tests/kit.rs";
+    assert_eq!(problems(test, text), [""; 0]);
+}
