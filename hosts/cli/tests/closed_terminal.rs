@@ -55,9 +55,11 @@ fn on_a_terminal(mut command: Command) -> (Child, File) {
     let end = || Stdio::from(program.try_clone().expect("room for a descriptor"));
     command.stdin(end()).stdout(end()).stderr(end());
     command.env("TERM", "xterm");
-    // SAFETY: both calls are allowed between fork and exec and touch no memory.
+    // SAFETY: all calls are allowed between fork and exec and touch no memory.
     unsafe {
         command.pre_exec(|| {
+            // Below `nohup` it is ignored, and a program keeps it ignored.
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             if libc::setsid() >= 0 && libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) == 0 {
                 Ok(())
             } else {

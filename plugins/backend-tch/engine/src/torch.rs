@@ -308,8 +308,13 @@ impl Tensors for Torch {
     }
 
     fn rounded_linear(&self, x: &Shared, w: &Shared, bias: Option<&Shared>) -> Result<Shared> {
-        let dtype = dtype_of(x.kind());
-        let w = self.cast(w, dtype)?;
+        // libtorch adds a bias of the operands' dtype. A backend may round a weight to that dtype,
+        // but no bias: where it has another one, all are f32.
+        let dtype = match bias {
+            Some(bias) if bias.kind() != x.kind() => DType::F32,
+            _ => dtype_of(x.kind()),
+        };
+        let (x, w) = (self.cast(x, dtype)?, self.cast(w, dtype)?);
         let bias = bias.map(|bias| self.cast(bias, dtype)).transpose()?;
         shared(x.f_linear(&w, bias.as_deref()))
     }
