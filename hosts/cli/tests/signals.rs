@@ -1,10 +1,12 @@
 //! A signal ends a run after the current step: a checkpoint is saved, the exit code reports it, and
 //! the run can resume. SIGUSR1 saves one and ends nothing.
+#![allow(unsafe_code)] // What a process does with a signal before it starts.
 
 mod place;
 use espalier_torture::training;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -36,6 +38,14 @@ fn steps(run: &Path) -> usize {
 
 /// The run, after two steps in `directory`.
 fn under_way(mut command: Command, directory: &Path) -> Child {
+    // Tests that run below `nohup` ignore hangups, and so would the run.
+    // SAFETY: the call is allowed between fork and exec and touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut run = run.expect("the program was built");
     await_of(&mut run, "two steps", || steps(directory) >= 2);
