@@ -146,9 +146,11 @@ impl Failure for RegistryError {
             } => match source.code {
                 ErrorCode::INVALID => format!("see `host plugins inspect {}`", identity.component),
                 // A driver or a library that it needs is missing, or fails.
-                ErrorCode::DEVICE if callback == "create" => {
-                    "install what its message names, or choose another plugin".to_owned()
-                }
+                ErrorCode::DEVICE if callback == "create" => format!(
+                    "install what its message names, or report it to the author of `{}`, with this \
+                     line",
+                    identity.plugin
+                ),
                 ErrorCode::UNSUPPORTED => "choose another plugin or another option".to_owned(),
                 _ => format!(
                     "report it to the author of `{}`, with this line",
