@@ -110,8 +110,8 @@ impl ThreadRecord {
 
     /// Enters `call`, or with none, work for another thread's call.
     #[inline]
-    pub fn enter(&self, call: Option<Call>) -> SavedState {
-        let before = self.inside.own();
+    pub fn enter(&'static self, call: Option<Call>) -> SavedState {
+        let before = self.inside.own(self);
         self.inside.set(call.map(|call| Inside {
             call,
             number: self.next_number(),
@@ -127,9 +127,9 @@ impl ThreadRecord {
     }
 
     /// The next calls are polls.
-    pub fn begin_polls(&self) -> BeforePolls {
+    pub fn begin_polls(&'static self) -> BeforePolls {
         let before = BeforePolls {
-            inside: self.inside.own(),
+            inside: self.inside.own(self),
             polls: self.polls.load(Ordering::Relaxed),
         };
         self.polls.store(self.next_number(), Ordering::Relaxed);
@@ -159,15 +159,15 @@ impl ThreadRecord {
         number
     }
 
-    fn pending(&self, thread: usize) -> Option<Pending> {
+    fn pending(&'static self, thread: usize) -> Option<Pending> {
         // Read before the call: a sign of progress in between is seen the next time.
         let beats = self.beats.load(Ordering::Relaxed);
         let beats = beats.wrapping_add(self.beats_of_others.load(Ordering::Relaxed));
-        let inside = self.inside.read()?;
+        let inside = self.inside.read(self)?;
         let last = inside.subjects.checked_sub(1);
         let subject = last.and_then(|last| locked(&self.subjects).get(last).cloned());
         // A call that has ended meanwhile may have left its subject's place to another.
-        let is_still_inside = self.inside.read()?.number == inside.number;
+        let is_still_inside = self.inside.read(self)?.number == inside.number;
         is_still_inside.then_some(Pending {
             call: inside.call,
             subject,

@@ -27,7 +27,6 @@ pub(super) struct InsideCell {
     site: AtomicPtr<CallSite>,
     callback: AtomicPtr<u8>,
     callback_length: AtomicUsize,
-    record: AtomicPtr<ThreadRecord>,
     depth: AtomicU32,
     number: AtomicU64,
     subjects: AtomicUsize,
@@ -55,28 +54,28 @@ impl InsideCell {
         let Call {
             site,
             callback,
-            record,
             depth,
+            // The record that holds this cell.
+            record: _,
         } = inside.call;
         let order = Ordering::Relaxed;
         self.site.store(ptr::from_ref(site).cast_mut(), order);
         self.callback.store(callback.as_ptr().cast_mut(), order);
         self.callback_length.store(callback.len(), order);
-        self.record.store(ptr::from_ref(record).cast_mut(), order);
         self.depth.store(depth, order);
         self.number.store(inside.number, order);
         self.subjects.store(inside.subjects, order);
     }
 
-    /// What the thread of the record has written last.
+    /// What the thread of `record`, which holds this cell, has written last.
     #[inline]
-    pub fn own(&self) -> Option<Inside> {
+    pub fn own(&self, record: &'static ThreadRecord) -> Option<Inside> {
         // SAFETY: no other thread writes, so all fields are of one `set`.
-        unsafe { self.fields().inside() }
+        unsafe { self.fields().inside(record) }
     }
 
-    /// What is written, from any thread.
-    pub fn read(&self) -> Option<Inside> {
+    /// What is written, from any thread. `record` holds this cell.
+    pub fn read(&self, record: &'static ThreadRecord) -> Option<Inside> {
         loop {
             let version = self.version.load(Ordering::Acquire);
             let fields = self.fields();
@@ -84,7 +83,7 @@ impl InsideCell {
             fence(Ordering::Acquire);
             if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
                 // SAFETY: nothing was written in between, so all fields are of one `set`.
-                return unsafe { fields.inside() };
+                return unsafe { fields.inside(record) };
             }
             thread::yield_now();
         }
@@ -97,7 +96,6 @@ impl InsideCell {
             site: self.site.load(order),
             callback: self.callback.load(order),
             callback_length: self.callback_length.load(order),
-            record: self.record.load(order),
             depth: self.depth.load(order),
             number: self.number.load(order),
             subjects: self.subjects.load(order),
@@ -110,7 +108,6 @@ struct Fields {
     site: *const CallSite,
     callback: *const u8,
     callback_length: usize,
-    record: *const ThreadRecord,
     depth: u32,
     number: u64,
     subjects: usize,
@@ -120,7 +117,7 @@ impl Fields {
     /// # Safety
     /// All fields are of one [`InsideCell::set`].
     #[inline]
-    unsafe fn inside(self) -> Option<Inside> {
+    unsafe fn inside(self, record: &'static ThreadRecord) -> Option<Inside> {
         // SAFETY: null, or from a `&'static CallSite`.
         let site = unsafe { self.site.as_ref() }?;
         // SAFETY: pointer and length are of one `&'static str`.
@@ -128,8 +125,6 @@ impl Fields {
             let bytes = std::slice::from_raw_parts(self.callback, self.callback_length);
             std::str::from_utf8_unchecked(bytes)
         };
-        // SAFETY: from a `&'static ThreadRecord`, since the site is not null.
-        let record = unsafe { &*self.record };
         let call = Call {
             site,
             callback,
@@ -166,7 +161,7 @@ mod tests {
             thread::spawn(move || {
                 let mut seen = [0_u64; 3];
                 while !done.load(Ordering::Relaxed) || seen.contains(&0) {
-                    let Some(inside) = record.inside.read() else {
+                    let Some(inside) = record.inside.read(record) else {
                         seen[0] += 1;
                         continue;
                     };
