@@ -6,7 +6,7 @@ mod training;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 
 pub use library::{Library, build_all};
@@ -133,21 +133,4 @@ fn finding<'c>(command: &'c mut Command, workspace: &Workspace, folder: &Path) -
         command.env("LIBTORCH", libtorch);
     }
     command
-}
-
-/// The numbers of `key` in the lines of a run's metrics that have it.
-///
-/// # Errors
-/// Where the file cannot be read, is not JSON, or has none.
-pub fn metric(out: &Path, key: &str) -> Result<Vec<f64>> {
-    let path = out.join("metrics.jsonl");
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
-    let lines = lines.collect::<Result<Vec<_>, _>>()?;
-    let numbers: Vec<f64> = lines.iter().filter_map(|line| line[key].as_f64()).collect();
-    if numbers.is_empty() {
-        bail!("{} has no `{key}`", path.display());
-    }
-    Ok(numbers)
 }

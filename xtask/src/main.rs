@@ -12,6 +12,8 @@ mod golden;
 mod interval_coverage;
 mod kills;
 mod libtorch;
+mod median;
+mod metrics;
 mod peers;
 mod plugins;
 mod quickstart;

@@ -1,6 +1,6 @@
 //! Runs of our host -> comparisons with the real peers, by the scripts in `tests/peers`.
 
-mod speed;
+pub mod speed;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -72,7 +72,6 @@ fn without_libtorch_the_host_lists_the_plugin_and_names_the_missing_file() {
     let words = format!("plan --backend tch --model {}", model.display());
     let words_of_error = format!("{missing} | {REMEDY} | next: install what its message names");
     refused(&machine.host(&words), 5, &words_of_error, "plan");
-    let model = golden("llama/tiny");
     machine.printed(&format!("plan --backend cpu --model {}", model.display()));
 }
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Library, command, metric};
+use super::{Library, command};
+use crate::metrics;
 use crate::workspace::{Workspace, run};
 
 /// Largest relative difference of a step's loss from that on `cpu`, by compute dtype.
@@ -40,7 +41,7 @@ pub fn compare(
             quickstart(&mut host, &out, steps);
             let compute = format!("model.compute={dtype}");
             run(host.args(["--backend", backend, "--set", &compute]))?;
-            metric(&out, "loss")
+            metrics::numbers(&out, "loss")
         };
         let ours = train("cpu")?;
         for library in libraries {
@@ -85,7 +86,7 @@ pub fn swap(
     let mut alone = command(workspace, host, plugins);
     quickstart(&mut alone, &out, steps);
     run(alone.args(on_cpu))?;
-    let expected = metric(&out, "loss")?;
+    let expected = metrics::numbers(&out, "loss")?;
 
     let out = cleared(workspace, "with-swaps")?;
     let mut swapped = command(workspace, host, plugins);
@@ -101,7 +102,7 @@ pub fn swap(
         println!("swapped backend {name} before step {before}");
     }
     job.end()?;
-    let found = metric(&out, "loss")?;
+    let found = metrics::numbers(&out, "loss")?;
     let difference = largest_difference(&expected, &found);
     println!(
         "one run on cpu -> {}, {every} steps each, {dtype}: largest relative difference of a loss {difference:.1e} \

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::backends::{self, Library};
+use crate::median::median;
+use crate::metrics;
+use crate::peers::speed::Preset;
 use crate::workspace::{Workspace, run};
 
 /// Steps at the start of each run whose times do not count: they touch memory for the first time.
@@ -21,8 +24,8 @@ pub struct BenchBackendsOptions {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Library::ALL)]
     only: Vec<Library>,
     /// The model's shape; its weights are random
-    #[arg(long, value_enum, default_value_t = Shape::Llama124m)]
-    model: Shape,
+    #[arg(long, value_enum, default_value_t = Preset::Llama124m)]
+    model: Preset,
     /// What is trained: `lora` on dense weights, or `nf4,lora`
     #[arg(long, value_delimiter = ';', default_values = ["lora", "nf4,lora"])]
     plugins: Vec<String>,
@@ -43,39 +46,20 @@ pub struct BenchBackendsOptions {
     sequence: u64,
 }
 
-/// Shape of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Shape {
-    /// A Llama as in `cargo xtask peers speed`: hidden 768, 12 layers, 12 heads, 4 kv heads,
-    /// feed-forward 2048, vocabulary 32000, untied head
-    #[value(name = "124m")]
-    Llama124m,
-    /// A Llama: hidden 64, 2 layers, 4 heads, 2 kv heads, feed-forward 192, vocabulary 512
-    Tiny,
-}
-
-impl Shape {
-    fn config(self) -> Value {
-        let [width, layers, heads, kv_heads, feed_forward, vocabulary] = match self {
-            Shape::Llama124m => [768, 12, 12, 4, 2048, 32000],
-            Shape::Tiny => [64, 2, 4, 2, 192, 512],
-        };
-        json!({
-            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
-            "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads, "intermediate_size": feed_forward,
-            "vocab_size": vocabulary, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": false, "rope_theta": 10000.0, "initializer_range": 0.02,
-            "bos_token_id": 0, "eos_token_id": 1
-        })
-    }
-
-    fn vocabulary(self) -> u64 {
-        match self {
-            Shape::Llama124m => 32000,
-            Shape::Tiny => 512,
-        }
-    }
+/// The config of a model of this size.
+fn config(model: Preset) -> Value {
+    let [width, layers, heads, kv_heads, feed_forward, vocabulary] = match model {
+        Preset::Llama124m => [768, 12, 12, 4, 2048, 32000],
+        Preset::Tiny => [64, 2, 4, 2, 192, 512],
+    };
+    json!({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": feed_forward,
+        "vocab_size": vocabulary, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": false, "rope_theta": 10000.0, "initializer_range": 0.02,
+        "bos_token_id": 0, "eos_token_id": 1
+    })
 }
 
 /// A host, its plugins, and the model and rows of all runs.
@@ -147,11 +131,9 @@ impl Bench<'_> {
         }
         let model = self.folder.join("model");
         fs::create_dir_all(&model)?;
-        fs::write(
-            model.join("config.json"),
-            options.model.config().to_string(),
-        )?;
-        let vocabulary = options.model.vocabulary() - 3;
+        let config = config(options.model);
+        fs::write(model.join("config.json"), config.to_string())?;
+        let vocabulary = config["vocab_size"].as_u64().expect("stated above") - 3;
         let row = |row: u64| {
             let ids = (0..options.sequence).map(move |at| 3 + (31 * row + 17 * at) % vocabulary);
             json!({"input_ids": ids.collect::<Vec<u64>>()}).to_string()
@@ -192,7 +174,7 @@ impl Bench<'_> {
         }
         host.stdout(std::process::Stdio::null());
         run(&mut host)?;
-        let secs = backends::metric(&out, "step_secs")?;
+        let secs = metrics::numbers(&out, "step_secs")?;
         Ok(secs.into_iter().skip(UNCOUNTED_STEPS).collect())
     }
 
@@ -201,11 +183,6 @@ impl Bench<'_> {
         host.arg("--data").arg(self.folder.join("rows.jsonl"));
         host.arg("--out").arg(out);
     }
-}
-
-fn median(mut secs: Vec<f64>) -> f64 {
-    secs.sort_by(f64::total_cmp);
-    secs[secs.len() / 2]
 }
 
 fn columns(words: &[String]) -> String {

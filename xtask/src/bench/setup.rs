@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::metrics;
 use crate::workspace::{Workspace, run};
 
 /// A folder with a model of random weights, rows and plugins.
@@ -95,11 +96,7 @@ impl<'a> BenchSetup<'a> {
         let steps = format!("run.max_steps={steps}");
         let model = self.folder.join("random/model");
         self.host(&model, "run", &[&["--set", &steps], more].concat())?;
-        let metrics = fs::read_to_string(out.join("metrics.jsonl"))?;
-        let lines = metrics.lines().map(serde_json::from_str::<Value>);
-        let lines = lines.collect::<Result<Vec<_>, _>>()?;
-        let times = lines.iter().filter_map(|line| line["step_secs"].as_f64());
-        Ok(times.collect())
+        metrics::numbers(&out, "step_secs")
     }
 }
 

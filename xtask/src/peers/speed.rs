@@ -5,7 +5,6 @@ mod case;
 mod host;
 mod inputs;
 mod machine;
-mod median;
 mod peer;
 mod record;
 mod summary;
@@ -22,7 +21,8 @@ use clap::{Args, value_parser};
 
 use case::{Case, Dtype, Method};
 use host::Host;
-use inputs::{Inputs, Preset};
+use inputs::Inputs;
+pub use inputs::Preset;
 use machine::Machine;
 use peer::Peer;
 use record::Record;

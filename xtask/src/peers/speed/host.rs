@@ -12,6 +12,7 @@ use super::case::{Case, Method};
 use super::inputs::Inputs;
 use super::timed_run::{Side, TimedRun};
 use super::{SpeedOptions, watched};
+use crate::metrics;
 use crate::workspace::Workspace;
 
 /// Runs the host.
@@ -53,14 +54,13 @@ impl<'a> Host<'a> {
             .join(format!("host-{case}-{round}").replace(' ', "-"));
         let watched = watched::run(&mut self.command(case, &out), &log, |now| times.look(now))?;
         let [begin, ready] = times.both()?;
-        let metrics = read(&out.join("metrics.jsonl"))?;
         let run: Value = serde_json::from_str(&read(&out.join("run.json"))?)?;
         let timed = TimedRun {
             case,
             round,
             side: Side::Host,
-            losses: numbers(&metrics, "loss")?,
-            step_secs: numbers(&metrics, "step_secs")?,
+            losses: metrics::numbers(&out, "loss")?,
+            step_secs: metrics::numbers(&out, "step_secs")?,
             load_secs: ready - begin,
             start_secs: ready,
             peak_bytes: watched.peak_bytes,
@@ -168,16 +168,4 @@ impl FileTimes {
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// A number of every step of `metrics.jsonl`.
-///
-/// # Errors
-/// Where a line is not JSON.
-fn numbers(metrics: &str, key: &str) -> Result<Vec<f64>> {
-    let lines = metrics.lines().map(serde_json::from_str::<Value>);
-    let lines = lines
-        .collect::<Result<Vec<_>, _>>()
-        .context("metrics.jsonl is not JSON")?;
-    Ok(lines.iter().filter_map(|line| line[key].as_f64()).collect())
 }

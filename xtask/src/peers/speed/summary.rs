@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::case::Case;
-use super::median::median;
 use super::timed_run::{Allocator, Side, TimedRun};
+use crate::median::median;
 
 /// The peer that ratios relate to: the faster one.
 const PEER: Side = Side::Peer(Allocator::Tuned);

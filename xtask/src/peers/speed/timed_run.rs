@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::UNCOUNTED_STEPS;
 use super::case::Case;
-use super::median::median;
+use crate::median::median;
 
 /// Who trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
