@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use espalier_interface::bytes::Bytes;
 use espalier_interface::{OptionKind, OptionSpec, Options, PluginError, Result};
 
+use crate::MachineMemory;
+use crate::machine::memory;
 use crate::mapped_file;
 
 /// Where mapped files are, and what a device holds.
@@ -43,6 +45,15 @@ impl HostOptions {
         range: "",
         doc: "bounds what each device holds, such as 64MiB, as if it were a card; unset: all of the machine's",
     };
+
+    /// The memory of a device: the machine's, or less where there is a bound.
+    pub fn memory(&self) -> MachineMemory {
+        let (machine, bound) = (memory(), self.device_memory.unwrap_or(u64::MAX));
+        MachineMemory {
+            total_bytes: machine.total_bytes.min(bound),
+            free_bytes: machine.free_bytes.min(bound),
+        }
+    }
 
     /// These options with those of `options` that are set.
     ///

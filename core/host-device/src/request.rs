@@ -3,7 +3,7 @@
 
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    DType, ErrorCode, KernelRequest, Operand, PluginError, Result, WeightLayout, op,
+    DType, ErrorCode, KernelRequest, OpId, Operand, PluginError, Result, WeightLayout, op,
 };
 
 /// An expected range of a launch.
@@ -104,6 +104,40 @@ impl<'a> Asked<'a> {
             _ => 1,
         });
         extents.product()
+    }
+
+    /// Rows and columns of param `index`; a vector is one row.
+    pub fn matrix(&self, index: usize) -> Result<[usize; 2]> {
+        match self.request.params[index].shape[..] {
+            [rows, cols] => Ok([rows as usize, cols as usize]),
+            [cols] => Ok([1, cols as usize]),
+            ref found => Err(self.invalid(format!("param {index} has shape {found:?}"))),
+        }
+    }
+
+    /// The attribute `alpha`, 1 where it is absent.
+    pub fn alpha(&self) -> f64 {
+        self.attributes().optional_number("alpha").unwrap_or(1.0)
+    }
+
+    /// The index of the requested op and version in `ops`.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED`, with what there is.
+    pub fn find(&self, ops: &[OpId]) -> Result<usize> {
+        let wanted = self.request;
+        let mut of_name = ops.iter().filter(|op| op.name == wanted.op).peekable();
+        if of_name.peek().is_none() {
+            let names: Vec<_> = ops.iter().map(OpId::to_string).collect();
+            let names = names.join(", ");
+            return Err(self.unsupported(format!("not known here; known are {names}")));
+        }
+        let is_wanted = |op: &OpId| op.name == wanted.op && op.version == wanted.version;
+        ops.iter().position(is_wanted).ok_or_else(|| {
+            let known: Vec<_> = of_name.map(|op| op.version.to_string()).collect();
+            let (found, known) = (wanted.version, known.join(" or "));
+            self.unsupported(format!("version {found}, expected {known}"))
+        })
     }
 
     /// The dtype in which dense param `index` is stored.

@@ -44,6 +44,12 @@ pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
     c
 }
 
+/// A run's seed from the scalars of an op: its low and its high half, each a whole number below
+/// 2^32.
+pub fn seed([low, high]: [f64; 2]) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
 /// The key of `purpose` under the run's `seed`; `step` separates the steps of one run.
 #[inline]
 pub fn key(seed: u64, purpose: Purpose, step: u64) -> [u32; 2] {

@@ -42,7 +42,7 @@ impl<L: Tensors> KernelMaker for TensorKernels<L> {
     }
 
     fn prepare(&self, asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-        let op = find::<L>(asked)?;
+        let op = op::all::<L>().swap_remove(asked.find(&Self::ops())?);
         check_dtypes(asked, op.dtypes)?;
         let kernel = (op.prepare)(asked, setting)?;
         let of_logits = kernel
@@ -138,32 +138,6 @@ impl<L: Tensors> TensorKernels<L> {
             }
         }
     }
-}
-
-/// The op of a request.
-fn find<L: Tensors>(asked: &Asked<'_>) -> Result<Op<L>> {
-    let wanted = asked.request;
-    let all = op::all::<L>();
-    let versions: Vec<u32> = all
-        .iter()
-        .filter(|op| op.name == wanted.op)
-        .map(|op| op.version)
-        .collect();
-    if versions.is_empty() {
-        let names: Vec<_> = TensorKernels::<L>::ops()
-            .iter()
-            .map(OpId::to_string)
-            .collect();
-        return Err(asked.unsupported(format!("not known here; known are {}", names.join(", "))));
-    }
-    let found = all
-        .into_iter()
-        .find(|op| op.name == wanted.op && op.version == wanted.version);
-    found.ok_or_else(|| {
-        let known: Vec<_> = versions.iter().map(u32::to_string).collect();
-        let (found, known) = (wanted.version, known.join(" or "));
-        asked.unsupported(format!("version {found}, expected {known}"))
-    })
 }
 
 /// Refuses float dtypes that an op is not computed in.

@@ -191,7 +191,7 @@ impl<L: Tensors> Launch<'_, L> {
 
     /// Calls `body` with `0..count`, on the threads that the library computes parts on.
     pub fn each(&self, count: usize, body: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-        self.all(count, self.library.split().threads, body)
+        self.on_threads(count, self.library.split().threads, body)
     }
 
     /// `body(first, count)` for the parts of `rows` rows of `width` elements, one tensor after the
@@ -241,7 +241,8 @@ impl<L: Tensors> Launch<'_, L> {
         (self.library.split().elements / width.max(1)).max(1)
     }
 
-    fn all(
+    /// Calls `body` with `0..count` on `threads`.
+    pub fn on_threads(
         &self,
         count: usize,
         threads: Threads,
@@ -267,6 +268,7 @@ impl<L: Tensors> Launch<'_, L> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The value of a mutex, also after a panic elsewhere.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

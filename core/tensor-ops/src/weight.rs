@@ -1,14 +1,15 @@
 //! A weight as a request names it, dense or packed -> tensors of its rows.
-#![allow(unsafe_code)] // A plugin's decode function is shared between threads.
 
 mod packed;
 
-use espalier_host_device::{Asked, Setting};
-use espalier_interface::format::Decoding;
-use espalier_interface::{Decoder, ErrorCode, PluginError, Result, WeightLayout};
+use std::sync::Mutex;
 
-use crate::Tensors;
-use crate::launch::Launch;
+use espalier_host_device::{Asked, Callback, Setting};
+use espalier_interface::format::Decoding;
+use espalier_interface::{Result, WeightLayout};
+
+use crate::launch::{Launch, lock};
+use crate::{Tensors, Threads};
 use packed::Stages;
 
 /// Most elements of a packed weight that are decoded at once.
@@ -32,17 +33,6 @@ enum Kind {
     Callback(Callback),
 }
 
-/// A quantizer's decode function, valid as long as the kernel.
-struct Callback {
-    decoder: Decoder,
-    quantizer: String,
-}
-
-// SAFETY: the interface allows `decode` to be called with its context from many threads at once.
-unsafe impl Send for Callback {}
-// SAFETY: as above.
-unsafe impl Sync for Callback {}
-
 impl Weight {
     /// Param `index`, whose first range is `first`.
     pub fn new(
@@ -52,26 +42,21 @@ impl Weight {
         first: usize,
     ) -> Result<Self> {
         let param = &asked.request.params[index];
-        let size = match param.shape[..] {
-            [rows, cols] => [rows as usize, cols as usize],
-            [cols] => [1, cols as usize],
-            _ => {
-                let found = &param.shape;
-                return Err(asked.invalid(format!("param {index} has shape {found:?}")));
-            }
-        };
         let (kind, ranges) = match &param.layout {
             WeightLayout::Dense(_) => (Kind::Dense, 1),
             WeightLayout::Packed(format) => {
                 let kind = match format.decoding {
-                    Decoding::Callback => callback(asked, setting, index, &format.quantizer)?,
+                    Decoding::Callback => {
+                        let decoders = setting.decoders;
+                        Kind::Callback(Callback::of(asked, decoders, index, &format.quantizer)?)
+                    }
                     _ => Kind::Described(Box::new(Stages::new(format)?)),
                 };
                 (kind, format.segments.len())
             }
         };
         Ok(Weight {
-            size,
+            size: asked.matrix(index)?,
             kind,
             first,
             ranges,
@@ -159,59 +144,11 @@ impl Weight {
             .map(|index| launch.bytes(launch.param(index)))
             .collect();
         let mut values = vec![0.0f32; len * cols];
-        let rows: Vec<_> = values
-            .chunks_mut(cols.max(1))
-            .map(std::sync::Mutex::new)
-            .collect();
-        let failure = std::sync::atomic::AtomicU32::new(0);
-        launch.services.parallel_for(rows.len(), &|row| {
-            let mut out = rows[row]
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            let code = callback.decode(&segments, (begin + row) as u64, &mut out);
-            if code != 0 {
-                failure.store(code, std::sync::atomic::Ordering::Relaxed);
-            }
-        });
+        let rows: Vec<_> = values.chunks_mut(cols.max(1)).map(Mutex::new).collect();
+        launch.on_threads(rows.len(), Threads::Host, |row| {
+            callback.decode(&segments, (begin + row) as u64, &mut lock(&rows[row]))
+        })?;
         drop(rows);
-        match failure.into_inner() {
-            0 => launch.library.floats(&values, &[len, cols]),
-            code => Err(PluginError::new(
-                ErrorCode(code),
-                format!("quantizer `{}` failed to decode", callback.quantizer),
-            )),
-        }
-    }
-}
-
-impl Callback {
-    /// Writes a row's values; 0, or an error's code.
-    fn decode(&self, segments: &[&[u8]], row: u64, out: &mut [f32]) -> u32 {
-        let pointers: Vec<*const u8> = segments.iter().map(|segment| segment.as_ptr()).collect();
-        let lens: Vec<usize> = segments.iter().map(|segment| segment.len()).collect();
-        let range = [row, row + 1, 0, out.len() as u64];
-        (self.decoder.decode)(
-            self.decoder.context,
-            pointers.as_ptr(),
-            lens.as_ptr(),
-            segments.len(),
-            range.as_ptr(),
-            out.as_mut_ptr(),
-        )
-    }
-}
-
-fn callback(
-    asked: &Asked<'_>,
-    setting: &Setting<'_>,
-    index: usize,
-    quantizer: &str,
-) -> Result<Kind> {
-    let quantizer = quantizer.to_owned();
-    match setting.decoders.get(index).copied().flatten() {
-        Some(decoder) => Ok(Kind::Callback(Callback { decoder, quantizer })),
-        None => Err(asked.invalid(format!(
-            "param {index} of quantizer `{quantizer}` needs a decoder, none was given"
-        ))),
+        launch.library.floats(&values, &[len, cols])
     }
 }

@@ -19,9 +19,6 @@ pub struct CallbackDecoder<'a> {
     failure: AtomicU32,
 }
 
-// SAFETY: the interface allows `decode` to be called from many threads with its context.
-unsafe impl Sync for CallbackDecoder<'_> {}
-
 impl<'a> CallbackDecoder<'a> {
     /// A weight of `size` rows and columns, in `segments`.
     ///

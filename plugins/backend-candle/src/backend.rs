@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use espalier_host_device::{HostDevice, HostOptions, memory, processor};
+use espalier_host_device::{HostDevice, HostOptions, processor};
 use espalier_interface::{Backend, Device, DeviceInfo, OpId, PluginError, Result, Services};
 use espalier_tensor_ops::TensorKernels;
 
@@ -29,8 +29,7 @@ impl CandleBackend {
 
 impl Backend for CandleBackend {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        let memory = memory();
-        let bound = self.host.device_memory.unwrap_or(u64::MAX);
+        let memory = self.host.memory();
         let threads = self.services.threads();
         Ok(vec![DeviceInfo {
             name: "candle".to_owned(),
@@ -38,8 +37,8 @@ impl Backend for CandleBackend {
                 "{}, {threads} threads; candle {VERSION}, which copies every operand",
                 processor()
             ),
-            memory_bytes: memory.total_bytes.min(bound),
-            free_bytes: memory.free_bytes.min(bound),
+            memory_bytes: memory.total_bytes,
+            free_bytes: memory.free_bytes,
             instruction_set: instruction_set(),
             shares_host_memory: true,
             exact_memory: false,

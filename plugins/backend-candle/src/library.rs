@@ -214,7 +214,6 @@ impl Tensors for Candle {
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
             Unary::Square => x.sqr(),
-            Unary::Neg => x.neg(),
         };
         applied.map_err(failed)
     }
@@ -225,7 +224,6 @@ impl Tensors for Candle {
             Binary::Sub => a.broadcast_sub(b),
             Binary::Mul => a.broadcast_mul(b),
             Binary::Div => a.broadcast_div(b),
-            Binary::Max => a.broadcast_maximum(b),
         };
         applied.map_err(failed)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use espalier_host_device::{Asked, HostDevice, HostOptions, KernelMaker, Made, Setting, memory};
+use espalier_host_device::{Asked, HostDevice, HostOptions, KernelMaker, Made, Setting};
 use espalier_interface::{
     Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
 };
@@ -58,13 +58,12 @@ fn chosen(name: &str, available: &[Isa]) -> Result<Isa> {
 
 impl Backend for CpuBackend {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        let memory = memory();
-        let bound = self.host.device_memory.unwrap_or(u64::MAX);
+        let memory = self.host.memory();
         Ok(vec![DeviceInfo {
             name: "cpu".to_owned(),
             description: machine::description(self.services.threads()),
-            memory_bytes: memory.total_bytes.min(bound),
-            free_bytes: memory.free_bytes.min(bound),
+            memory_bytes: memory.total_bytes,
+            free_bytes: memory.free_bytes,
             instruction_set: machine::instruction_set(self.isa).to_owned(),
             shares_host_memory: true,
             exact_memory: true,

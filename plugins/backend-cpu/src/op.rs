@@ -107,21 +107,6 @@ fn all() -> impl Iterator<Item = (u32, &'static Op)> {
 /// `UNSUPPORTED` for an op, version, dtype or layout that this backend does not have, `INVALID` for
 /// a request that contradicts its op.
 pub fn prepare(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
-    let wanted = asked.request;
-    let versions: Vec<(u32, &Op)> = all().filter(|(_, op)| op.name == wanted.op).collect();
-    if versions.is_empty() {
-        let names: Vec<_> = ids().iter().map(OpId::to_string).collect();
-        return Err(asked.unsupported(format!("not known here; known are {}", names.join(", "))));
-    }
-    match versions
-        .iter()
-        .find(|(version, _)| *version == wanted.version)
-    {
-        Some((_, op)) => (op.prepare)(asked, setting),
-        None => {
-            let known: Vec<_> = versions.iter().map(|(one, _)| one.to_string()).collect();
-            let (found, known) = (wanted.version, known.join(" or "));
-            Err(asked.unsupported(format!("version {found}, expected {known}")))
-        }
-    }
+    let (_, op) = all().nth(asked.find(&ids())?).expect("it was found there");
+    (op.prepare)(asked, setting)
 }

@@ -116,6 +116,13 @@ pub struct Decoder {
     ) -> u32,
 }
 
+// SAFETY: `decode` may be called with `context` from many threads at once.
+#[allow(unsafe_code)]
+unsafe impl Send for Decoder {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Decoder {}
+
 /// The arguments of [`Kernels::launch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {

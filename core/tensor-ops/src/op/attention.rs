@@ -1,9 +1,9 @@
 //! `attention`, `attention_backward` and `attention_cached`: one sequence after the other, or the
 //! heads of sequences side by side.
 
-use espalier_host_device::{Asked, Setting};
+use espalier_host_device::{Asked, CacheStart, CacheStarts, Setting, boundaries};
+use espalier_interface::Result;
 use espalier_interface::graph::Dim;
-use espalier_interface::{PluginError, Result};
 
 use super::{Kernel, Logits, Op, Temporaries};
 use crate::attention::{AttentionMask, Future};
@@ -97,20 +97,11 @@ fn tasks<L: Tensors>(
     tasks
 }
 
-/// Begin and length of each sequence, checked: boundaries rise from 0 to `tokens`.
-fn sequences<L: Tensors>(launch: &Launch<'_, L>, cu_seqlens: &Memory) -> Result<Vec<[usize; 2]>> {
-    let bounds = launch.to_host(cu_seqlens)?;
-    let ordered = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
-    let ends = (bounds.first(), bounds.last());
-    let tokens = launch.tokens;
-    if !ordered || ends != (Some(&0), Some(&(tokens as i32))) {
-        let what = format!("cu_seqlens: expected to rise from 0 to {tokens}, found {ends:?}");
-        return Err(PluginError::invalid(what));
-    }
-    let pairs = bounds.windows(2);
-    Ok(pairs
-        .map(|pair| [pair[0] as usize, (pair[1] - pair[0]) as usize])
-        .collect())
+/// Begin and length of each sequence, with checked boundaries.
+fn sequences(cu_seqlens: &[i32], tokens: usize) -> Result<Vec<[usize; 2]>> {
+    let pairs = boundaries(cu_seqlens, tokens)?.windows(2);
+    let sequence = |pair: &[i32]| [pair[0] as usize, (pair[1] - pair[0]) as usize];
+    Ok(pairs.map(sequence).collect())
 }
 
 /// The tensor at `memory` in the dtype of attention.
@@ -122,7 +113,7 @@ fn read<L: Tensors>(launch: &Launch<'_, L>, memory: &Memory) -> Result<L::Tensor
 fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let shape = Shape::of(asked)?;
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
-        let sequences = sequences(launch, launch.input(3))?;
+        let sequences = sequences(&launch.to_host(launch.input(3))?, launch.tokens)?;
         let tasks = tasks(launch, &shape, &sequences);
         launch.each(tasks.len(), |index| {
             let (_, (tokens, keys)) = tasks[index];
@@ -148,7 +139,7 @@ fn statistics(memory: &Memory, [begin, len]: [usize; 2], heads: [usize; 2]) -> M
 fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let shape = Shape::of(asked)?;
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
-        let sequences = sequences(launch, launch.input(6))?;
+        let sequences = sequences(&launch.to_host(launch.input(6))?, launch.tokens)?;
         let tasks = tasks(launch, &shape, &sequences);
         launch.each(tasks.len(), |index| {
             let (_, (tokens, keys)) = tasks[index];
@@ -178,12 +169,15 @@ fn cached<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     };
     let [slots, capacity] = [slots, capacity].map(|extent| extent as usize);
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
-        let sequences = sequences(launch, launch.input(3))?;
-        let places = [4, 5].map(|index| launch.to_host(launch.input(index)));
-        let [positions, of_slots] = places;
-        let starts = starts(&sequences, [&positions?, &of_slots?], [slots, capacity])?;
+        let [cu_seqlens, positions, of_slots] =
+            [3, 4, 5].map(|index| launch.to_host(launch.input(index)));
+        let (cu_seqlens, positions, of_slots) = (cu_seqlens?, positions?, of_slots?);
+        let sequences = sequences(&cu_seqlens, launch.tokens)?;
+        let places = [&positions[..], &of_slots];
+        let starts = CacheStarts::new(&cu_seqlens, places, [slots, capacity])?;
         // The caches hold keys and values before anything attends to them.
-        for (&[begin, len], &[slot, held]) in sequences.iter().zip(&starts) {
+        for (seq, &[begin, len]) in sequences.iter().enumerate() {
+            let CacheStart { slot, held } = starts.at(seq);
             for (input, cache) in [(1, 1), (2, 2)] {
                 let new = launch.input(input).narrowed(0, begin, len);
                 let cache = slot_rows(launch.output(cache), slot, [held, len]);
@@ -196,7 +190,7 @@ fn cached<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
         launch.each(tasks.len(), |index| {
             let (sequence, (tokens, keys)) = tasks[index];
             let queries = shape.queries(keys[0], keys[1]);
-            let [slot, held] = starts[sequence];
+            let CacheStart { slot, held } = starts.at(sequence);
             let all = [0, held + tokens[1]];
             let cache = |index: usize| {
                 let rows = slot_rows(launch.output(index), slot, all);
@@ -226,39 +220,4 @@ fn slot_rows(cache: &Memory, slot: usize, [begin, len]: [usize; 2]) -> Memory {
     };
     let rows = cache.reshaped(&[slots * capacity, width]);
     rows.narrowed(0, slot * capacity + begin, len)
-}
-
-/// Slot and first place of each sequence; refuses places outside the cache, and slots used twice.
-fn starts(
-    sequences: &[[usize; 2]],
-    [positions, slots_of]: [&[i32]; 2],
-    [slots, capacity]: [usize; 2],
-) -> Result<Vec<[usize; 2]>> {
-    let fail = |what: String| Err(PluginError::invalid(format!("attention_cached: {what}")));
-    let place = |value: i32| usize::try_from(value).unwrap_or(usize::MAX);
-    let mut starts: Vec<[usize; 2]> = Vec::with_capacity(sequences.len());
-    for (index, &[begin, new]) in sequences.iter().enumerate() {
-        if new == 0 {
-            starts.push([0, 0]);
-            continue;
-        }
-        let (slot, held) = (place(slots_of[begin]), place(positions[begin]));
-        if slot >= slots {
-            return fail(format!("sequence {index} is in slot {slot} of {slots}"));
-        }
-        if held.saturating_add(new) > capacity {
-            return fail(format!(
-                "{new} tokens at {held} leave a slot of {capacity} tokens"
-            ));
-        }
-        let earlier = starts.iter().zip(sequences);
-        if earlier
-            .clone()
-            .any(|(start, [_, len])| start[0] == slot && *len > 0)
-        {
-            return fail(format!("slot {slot} is used twice in a launch"));
-        }
-        starts.push([slot, held]);
-    }
-    Ok(starts)
 }

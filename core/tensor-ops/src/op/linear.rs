@@ -2,7 +2,7 @@
 //!
 //! A packed weight is decoded some rows at a time, so that its values never exist whole.
 
-use espalier_host_device::{Asked, Setting};
+use espalier_host_device::{Asked, Epilogue, Setting};
 use espalier_interface::{DType, Result};
 
 use super::{Kernel, Op, Temporaries};
@@ -46,68 +46,30 @@ pub fn accumulate<L: Tensors>(
     })
 }
 
-/// What later versions add to a product.
-#[derive(Clone, Copy)]
-struct Epilogue {
-    alpha: f64,
-    dtype: DType,
-    /// Index of the input `added`.
-    added: Option<usize>,
-    /// Index of the input `residual`.
-    residual: Option<usize>,
-}
-
-impl Epilogue {
-    /// What is added to a product that has `inputs` inputs of its own.
-    fn after(inputs: usize, asked: &Asked<'_>) -> Self {
-        let index = |index: usize| (index < asked.request.inputs.len()).then_some(index);
-        Epilogue {
-            alpha: alpha(asked),
-            dtype: asked.input(0).dtype,
-            added: index(inputs),
-            residual: index(inputs + 1),
-        }
+/// Writes columns of output 0: `round(residual + round(added + alpha round(product)))`. What is
+/// added first is a number that is not rounded, `alpha round(product)`.
+fn write<L: Tensors>(
+    epilogue: Epilogue,
+    launch: &Launch<'_, L>,
+    product: &L::Tensor,
+    [begin, len]: [usize; 2],
+) -> Result<()> {
+    let library = launch.library;
+    let columns = |memory: &Memory| memory.narrowed(1, begin, len);
+    let output = columns(launch.output(0));
+    if epilogue.is_product() {
+        return launch.write(product, &output);
     }
-
-    /// Writes columns of output 0: `round(residual + round(added + alpha round(product)))`.
-    fn write<L: Tensors>(
-        self,
-        launch: &Launch<'_, L>,
-        product: &L::Tensor,
-        [begin, len]: [usize; 2],
-    ) -> Result<()> {
-        let library = launch.library;
-        let columns = |memory: &Memory| memory.narrowed(1, begin, len);
-        if self.alpha == 1.0 && self.added.is_none() {
-            return launch.write(product, &columns(launch.output(0)));
-        }
-        launch.parts_of(product, |product, first, rows| {
-            let part = |memory: &Memory| columns(memory).narrowed(0, first, rows);
-            let product = launch.rounded(&product, self.dtype)?;
-            let mut sum = library.scaled(&product, self.alpha)?;
-            for input in [self.added, self.residual].into_iter().flatten() {
-                sum = launch.rounded(&sum, self.dtype_between(input))?;
-                let earlier = launch.float(&part(launch.input(input)))?;
-                sum = library.add(&earlier, &sum)?;
-            }
-            launch.write(&sum, &part(launch.output(0)))
-        })
+    let product = launch.rounded(product, output.dtype())?;
+    let mut sum = library.scaled(&product, epilogue.alpha)?;
+    if let Some(added) = epilogue.added {
+        sum = library.add(&launch.float(&columns(launch.input(added)))?, &sum)?;
     }
-
-    /// The dtype to which a sum is rounded before input `input` is added: `alpha round(product)`
-    /// is not rounded.
-    fn dtype_between(self, input: usize) -> DType {
-        if Some(input) == self.residual {
-            self.dtype
-        } else {
-            DType::F32
-        }
+    if let Some(residual) = epilogue.residual {
+        sum = launch.rounded(&sum, output.dtype())?;
+        sum = library.add(&launch.float(&columns(launch.input(residual)))?, &sum)?;
     }
-}
-
-/// The attribute `alpha`.
-fn alpha(asked: &Asked<'_>) -> f64 {
-    asked.attributes().optional_number("alpha").unwrap_or(1.0)
+    launch.write(&sum, &output)
 }
 
 fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
@@ -122,7 +84,7 @@ fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kerne
             let bias = bias.map(|index| launch.read(&launch.param(index).narrowed(0, begin, len)));
             let bias = bias.transpose()?;
             let product = library.rounded_linear(&x, w, bias.as_ref())?;
-            epilogue.write(launch, &product, [begin, len])
+            write(epilogue, launch, &product, [begin, len])
         })
     });
     Ok(kernel
@@ -161,7 +123,7 @@ fn input_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Resul
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let dy = launch.read(launch.input(0))?;
         let product = input_gradient(launch, &weight, &dy)?;
-        epilogue.write(launch, &product, columns)
+        write(epilogue, launch, &product, columns)
     });
     Ok(kernel
         .in_place_of(epilogue.added)
@@ -175,14 +137,14 @@ fn both_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let dy = launch.read(launch.input(0))?;
         let product = input_gradient(launch, &weight, &dy)?;
-        epilogue.write(launch, &product, columns)?;
+        write(epilogue, launch, &product, columns)?;
         weight_gradient(launch, epilogue.alpha, launch.output(1))
     });
     Ok(kernel.in_place_of(epilogue.added))
 }
 
 fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
-    let alpha = alpha(asked);
+    let alpha = asked.alpha();
     Ok(Kernel::new(move |launch: &Launch<'_, L>| {
         weight_gradient(launch, alpha, launch.output(0))
     }))

@@ -1,7 +1,7 @@
 //! `dropout` and `init`: words of Philox are drawn by the host, numbers are made of them by the
 //! library.
 
-use espalier_host_device::{Asked, Setting};
+use espalier_host_device::{Asked, InitDraw, Setting};
 use espalier_interface::random::{self, Purpose, philox};
 use espalier_interface::{DType, Result};
 
@@ -25,11 +25,6 @@ fn bits(word: u32) -> f32 {
     (word >> 8) as f32
 }
 
-/// A seed from its halves, each a whole number below 2^32.
-fn seed(low: f64, high: f64) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
 fn dropout<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let probability = asked.attributes().number("p")?;
     let places = asked.scalars(["seed_low", "seed_high", "step", "site"])?;
@@ -38,7 +33,7 @@ fn dropout<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> 
     Ok(rows(move |part: Part<'_, '_, L>| {
         let (launch, library) = (part.launch, part.launch.library);
         let [low, high, step, site] = launch.scalars_at(places);
-        let key = random::key(seed(low, high), Purpose::DROPOUT, step as u64);
+        let key = random::key(random::seed([low, high]), Purpose::DROPOUT, step as u64);
         let sequences = launch.to_host(&part.of(launch.input(1)))?;
         let positions = launch.to_host(&part.of(launch.input(2)))?;
         let width = launch.input(0).shape()[1];
@@ -59,31 +54,12 @@ fn dropout<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> 
     }))
 }
 
-/// How `init` draws.
-#[derive(Clone, Copy)]
-enum Draw {
-    Constant(f64),
-    Uniform(f64),
-    Normal(f64),
-}
-
 fn init<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
-    let attributes = asked.attributes();
-    let draw = match attributes.text("kind") {
-        Some("zeros") => Draw::Constant(0.0),
-        Some("ones") => Draw::Constant(1.0),
-        Some("uniform") => Draw::Uniform(attributes.number("bound")?),
-        Some("normal") => Draw::Normal(attributes.number("std")?),
-        other => {
-            let other = other.unwrap_or("nothing");
-            let known = "zeros, ones, uniform or normal";
-            return Err(asked.unsupported(format!("kind `{other}`, expected {known}")));
-        }
-    };
+    let draw = InitDraw::of(asked)?;
     let places = asked.scalars(["seed_low", "seed_high", "param"])?;
     Ok(Kernel::new(move |launch: &Launch<'_, L>| {
         let [low, high, param] = launch.scalars_at(places);
-        let key = random::key(seed(low, high), Purpose::INIT, 0);
+        let key = random::key(random::seed([low, high]), Purpose::INIT, 0);
         let elements = launch.output(0).elements();
         let y = launch.output(0).reshaped(&[elements]);
         // Parts of whole blocks of four words.
@@ -92,7 +68,7 @@ fn init<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
             let words =
                 (block..block + blocks).map(|i| philox(key, [i as u32, param as u32, 0, 0]));
             let words: Vec<f32> = match draw {
-                Draw::Constant(_) => Vec::new(),
+                InitDraw::Constant(_) => Vec::new(),
                 _ => words.flatten().map(bits).collect(),
             };
             let values = numbers(launch, draw, &words, len)?;
@@ -104,7 +80,7 @@ fn init<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
 /// The first `len` numbers that are made of words, in f64.
 fn numbers<L: Tensors>(
     launch: &Launch<'_, L>,
-    draw: Draw,
+    draw: InitDraw,
     words: &[f32],
     len: usize,
 ) -> Result<L::Tensor> {
@@ -114,10 +90,10 @@ fn numbers<L: Tensors>(
         library.cast(&words, DType::F64)
     };
     let all = match draw {
-        Draw::Constant(value) => return library.full(value, &[len], DType::F32),
-        Draw::Uniform(bound) => library.affine(&wide(words, 1)?, 2.0 * bound * STEP, -bound)?,
+        InitDraw::Constant(value) => return library.full(value, &[len], DType::F32),
+        InitDraw::Uniform(bound) => library.affine(&wide(words, 1)?, 2.0 * bound * STEP, -bound)?,
         // Pairs of words give pairs of numbers (Box and Muller).
-        Draw::Normal(std) => {
+        InitDraw::Normal(std) => {
             let pairs = wide(words, 2)?;
             let rest = library.affine(&library.narrow(&pairs, 1, 0, 1)?, -STEP, 1.0)?;
             let squared = library.scaled(&library.unary(Unary::Log, &rest)?, -2.0)?;

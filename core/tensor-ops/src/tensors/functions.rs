@@ -19,8 +19,6 @@ pub enum Unary {
     Cos,
     /// `x x`
     Square,
-    /// `-x`
-    Neg,
 }
 
 /// A function of two numbers.
@@ -34,8 +32,6 @@ pub enum Binary {
     Mul,
     /// `a / b`; for integers, which are never negative here, rounded down.
     Div,
-    /// The larger number.
-    Max,
 }
 
 /// A comparison of two numbers.

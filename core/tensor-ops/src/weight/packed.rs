@@ -16,13 +16,8 @@ use codes::Source;
 pub struct Stages {
     cols: usize,
     source: Source,
-    stages: Vec<Stage>,
-}
-
-/// What is done to all values.
-enum Stage {
-    /// A function of each value and the number of its block.
-    OfBlock(Binary, BlockNumbers),
+    /// Functions of each value and the number of its block.
+    stages: Vec<(Binary, BlockNumbers)>,
 }
 
 /// Elements of a weight in flat order.
@@ -52,7 +47,7 @@ impl Stages {
             } => {
                 let scale = BlockNumbers::new(*blocks, scale);
                 let source = Source::table(codes, |code| table[usize::from(code)]);
-                (source, vec![Stage::OfBlock(Binary::Mul, scale)])
+                (source, vec![(Binary::Mul, scale)])
             }
             Decoding::Affine {
                 codes,
@@ -62,10 +57,7 @@ impl Stages {
             } => {
                 let zero = BlockNumbers::new(*blocks, zero);
                 let scale = BlockNumbers::new(*blocks, scale);
-                let stages = vec![
-                    Stage::OfBlock(Binary::Sub, zero),
-                    Stage::OfBlock(Binary::Mul, scale),
-                ];
+                let stages = vec![(Binary::Sub, zero), (Binary::Mul, scale)];
                 (Source::table(codes, f32::from), stages)
             }
             Decoding::Callback => {
@@ -96,8 +88,7 @@ impl Stages {
             cols: self.cols,
         };
         let mut values = self.source.values(launch, first, run)?;
-        for stage in &self.stages {
-            let Stage::OfBlock(function, numbers) = stage;
+        for (function, numbers) in &self.stages {
             values = numbers.applied(launch, first, *function, &values, run)?;
         }
         launch.library.reshape(&values, &[len, self.cols])

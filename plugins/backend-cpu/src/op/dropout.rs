@@ -19,8 +19,7 @@ fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     compute!(asked, asked.input(0).dtype, E => {
         Ok(Made::new(move |call| {
             let [low, high, step, site] = call.scalars_at(places);
-            let seed = seed(low, high);
-            let key = random::key(seed, Purpose::DROPOUT, step as u64);
+            let key = random::key(random::seed([low, high]), Purpose::DROPOUT, step as u64);
             let mask = Mask { key, site: site as u32, probability };
             let (x, sequences, positions) =
                 (call.input::<E>(0), call.integers(1), call.integers(2));
@@ -28,9 +27,4 @@ fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
             Ok(())
         }))
     })
-}
-
-/// A seed from its halves, each a whole number below 2^32.
-pub fn seed(low: f64, high: f64) -> u64 {
-    low as u64 | (high as u64) << 32
 }

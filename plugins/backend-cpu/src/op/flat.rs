@@ -1,11 +1,10 @@
 //! `zero`, `cast` and `init`, on flat runs of elements.
 
-use espalier_host_device::{Asked, Made};
+use espalier_host_device::{Asked, InitDraw, Made};
 use espalier_interface::Result;
 use espalier_interface::random::{self, Purpose};
 use espalier_kernels::{cast as cast_kernel, fill};
 
-use super::dropout::seed;
 use super::{Op, Setting};
 use crate::dispatch::stored;
 
@@ -43,37 +42,18 @@ fn cast(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     }))
 }
 
-/// How `init` draws.
-#[derive(Clone, Copy)]
-enum Draw {
-    Constant(f64),
-    Uniform(f64),
-    Normal(f64),
-}
-
 fn init(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    let attributes = asked.attributes();
-    let draw = match attributes.text("kind") {
-        Some("zeros") => Draw::Constant(0.0),
-        Some("ones") => Draw::Constant(1.0),
-        Some("uniform") => Draw::Uniform(attributes.number("bound")?),
-        Some("normal") => Draw::Normal(attributes.number("std")?),
-        other => {
-            let other = other.unwrap_or("nothing");
-            let known = "zeros, ones, uniform or normal";
-            return Err(asked.unsupported(format!("kind `{other}`, expected {known}")));
-        }
-    };
+    let draw = InitDraw::of(asked)?;
     let places = asked.scalars(["seed_low", "seed_high", "param"])?;
     stored!(asked, asked.output(0).dtype, E => {
         Ok(Made::new(move |call| {
             let [low, high, param] = call.scalars_at(places);
-            let key = random::key(seed(low, high), Purpose::INIT, 0);
+            let key = random::key(random::seed([low, high]), Purpose::INIT, 0);
             let (services, stream, y) = (call.services, param as u32, call.output::<E>(0));
             match draw {
-                Draw::Constant(value) => fill::constant(services, value, y),
-                Draw::Uniform(bound) => fill::uniform(services, key, stream, [-bound, bound], y),
-                Draw::Normal(std) => fill::normal(services, key, stream, [0.0, std], y),
+                InitDraw::Constant(value) => fill::constant(services, value, y),
+                InitDraw::Uniform(bound) => fill::uniform(services, key, stream, [-bound, bound], y),
+                InitDraw::Normal(std) => fill::normal(services, key, stream, [0.0, std], y),
             }
             Ok(())
         }))

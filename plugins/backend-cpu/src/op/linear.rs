@@ -1,9 +1,9 @@
 //! `linear`, `linear_input_backward` and `linear_weight_backward`, over dense and packed weights.
-#![allow(unsafe_code)] // A plugin's decode function, stored and called.
+#![allow(unsafe_code)] // A plugin's decode function is called.
 
-use espalier_host_device::{Asked, Call, MOST_RANGES, Made, Number};
+use espalier_host_device::{Asked, Call, Callback, Epilogue, MOST_RANGES, Made, Number};
 use espalier_interface::format::{Decoding, Format};
-use espalier_interface::{Decoder, PluginError, Result, WeightLayout};
+use espalier_interface::{Result, WeightLayout};
 use espalier_kernels::added::Added;
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
@@ -63,17 +63,6 @@ enum Kind {
     Callback(Callback),
 }
 
-/// A quantizer's decode function, valid as long as the kernel.
-struct Callback {
-    decoder: Decoder,
-    quantizer: String,
-}
-
-// SAFETY: the interface allows `decode` to be called with its context from many threads at once.
-unsafe impl Send for Callback {}
-// SAFETY: as above.
-unsafe impl Sync for Callback {}
-
 impl Weight {
     /// Param `index`, whose first range is `first`.
     pub fn new(
@@ -83,14 +72,7 @@ impl Weight {
         first: usize,
     ) -> Result<Self> {
         let param = &asked.request.params[index];
-        let (rows, cols) = match param.shape[..] {
-            [rows, cols] => (rows as usize, cols as usize),
-            [cols] => (1, cols as usize),
-            _ => {
-                let found = &param.shape;
-                return Err(asked.invalid(format!("param {index} has shape {found:?}")));
-            }
-        };
+        let [rows, cols] = asked.matrix(index)?;
         let kind = match &param.layout {
             WeightLayout::Dense(dtype) => stored!(asked, *dtype, W => Ok(W::KIND))?,
             WeightLayout::Packed(format) => packed(asked, format, setting, index)?,
@@ -132,8 +114,7 @@ impl Weight {
                 let weight = unsafe { CallbackDecoder::new(callback.decoder, segments, self.size) };
                 body(&Packed(&weight));
                 if let Some(code) = weight.failure() {
-                    let message = format!("quantizer `{}` failed to decode", callback.quantizer);
-                    return Err(PluginError::new(code, message));
+                    return Err(callback.failed(code));
                 }
             }
         }
@@ -178,75 +159,40 @@ fn packed(asked: &Asked<'_>, format: &Format, setting: &Setting<'_>, index: usiz
     if format.decoding != Decoding::Callback {
         return Ok(Kind::Described(Box::new(FormatDecoder::new(format)?)));
     }
-    let quantizer = format.quantizer.clone();
-    match setting.decoders.get(index).copied().flatten() {
-        Some(decoder) => Ok(Kind::Callback(Callback { decoder, quantizer })),
-        None => Err(asked.invalid(format!(
-            "param {index} of quantizer `{quantizer}` needs a decoder, none was given"
-        ))),
+    let callback = Callback::of(asked, setting.decoders, index, &format.quantizer)?;
+    Ok(Kind::Callback(callback))
+}
+
+fn workspace_bytes<E: Element>(
+    epilogue: Epilogue,
+    isa: Isa,
+    threads: usize,
+    most: [usize; 3],
+) -> usize
+where
+    E::Acc: Scalar,
+{
+    if epilogue.is_product() {
+        kernel::workspace_bytes::<E>(isa, threads, most)
+    } else {
+        kernel::sum_workspace_bytes::<E>(isa, threads, most)
     }
 }
 
-/// What version 2 adds to a product.
-#[derive(Clone, Copy)]
-struct Epilogue {
-    alpha: f64,
-    /// Index of the input `added`.
-    added: Option<usize>,
-    /// Index of the input `residual`.
-    residual: Option<usize>,
-}
-
-impl Epilogue {
-    /// What is added to a product that has `inputs` inputs of its own.
-    fn after(inputs: usize, asked: &Asked<'_>) -> Self {
-        let index = |index: usize| (index < asked.request.inputs.len()).then_some(index);
-        Epilogue {
-            alpha: alpha(asked),
-            added: index(inputs),
-            residual: index(inputs + 1),
-        }
+/// The launch's output, and what the product is added to.
+fn onto<'c, E: Element + Number>(epilogue: Epilogue, call: &'c Call<'_>) -> Onto<'c, E> {
+    let added = epilogue.added.map(|index| added(call, index));
+    let added = added.unwrap_or(Added::Nothing);
+    let residual = epilogue.residual.map(|index| call.input(index));
+    let alpha = epilogue.alpha;
+    Onto {
+        values: call.output(0),
+        sum: Sum {
+            alpha,
+            added,
+            residual,
+        },
     }
-
-    /// A kernel whose output may lie in the memory of what is added.
-    fn in_place(self, run: Made) -> Made {
-        match self.added {
-            Some(index) => run.in_place_of(index),
-            None => run,
-        }
-    }
-
-    fn workspace_bytes<E: Element>(self, isa: Isa, threads: usize, most: [usize; 3]) -> usize
-    where
-        E::Acc: Scalar,
-    {
-        if self.added.is_some() || self.alpha != 1.0 {
-            kernel::sum_workspace_bytes::<E>(isa, threads, most)
-        } else {
-            kernel::workspace_bytes::<E>(isa, threads, most)
-        }
-    }
-
-    /// The launch's output, and what the product is added to.
-    fn onto<'c, E: Element + Number>(self, call: &'c Call<'_>) -> Onto<'c, E> {
-        let added = self.added.map(|index| added(call, index));
-        let added = added.unwrap_or(Added::Nothing);
-        let residual = self.residual.map(|index| call.input(index));
-        let alpha = self.alpha;
-        Onto {
-            values: call.output(0),
-            sum: Sum {
-                alpha,
-                added,
-                residual,
-            },
-        }
-    }
-}
-
-/// The attribute `alpha`.
-fn alpha(asked: &Asked<'_>) -> f64 {
-    asked.attributes().optional_number("alpha").unwrap_or(1.0)
 }
 
 fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
@@ -262,7 +208,7 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         let run = Made::new(move |call| {
             let x = call.input::<E>(0);
             let product = |bias: Option<&dyn Rows<_>>| {
-                let (y, space) = (epilogue.onto(call), call.workspace_bytes());
+                let (y, space) = (onto(epilogue, call), call.workspace_bytes());
                 weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
             };
             match &bias {
@@ -274,7 +220,7 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 }
             }
         });
-        let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
+        let bytes = workspace_bytes::<E>(epilogue, isa, setting.threads, most);
         let run = run.with_workspace(bytes);
         Ok(epilogue.in_place(run))
     })
@@ -287,13 +233,13 @@ fn input_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let most = [asked.max_tokens(), m, n];
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
-            let (dy, dx) = (call.input::<E>(0), epilogue.onto(call));
+            let (dy, dx) = (call.input::<E>(0), onto(epilogue, call));
             let space = call.workspace_bytes();
             weight.with(call, |weight| {
                 kernel::input_backward(isa, call.services, dy, weight, dx, space);
             })
         });
-        let bytes = epilogue.workspace_bytes::<E>(isa, setting.threads, most);
+        let bytes = workspace_bytes::<E>(epilogue, isa, setting.threads, most);
         let run = run.with_workspace(bytes);
         Ok(epilogue.in_place(run))
     })
@@ -309,7 +255,7 @@ fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            let (dx, values) = (epilogue.onto(call), call.output(1));
+            let (dx, values) = (onto(epilogue, call), call.output(1));
             let space = call.workspace_bytes();
             weight.with(call, |weight| {
                 kernel::input_backward(isa, call.services, dy, weight, dx, &mut *space);
@@ -318,7 +264,7 @@ fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
             kernel::weight_backward(isa, call.services, dy, x, dweight, space);
             Ok(())
         });
-        let of_input = epilogue.workspace_bytes::<E>(isa, setting.threads, [tokens, m, n]);
+        let of_input = workspace_bytes::<E>(epilogue, isa, setting.threads, [tokens, m, n]);
         let of_weight = kernel::workspace_bytes::<R>(isa, setting.threads, [n, m, tokens]);
         Ok(epilogue.in_place(run.with_workspace(of_input.max(of_weight))))
     })
@@ -327,7 +273,7 @@ fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (dy, x) = (asked.input(0), asked.input(1));
     let (n, m) = (asked.columns(dy), asked.columns(x));
-    let (isa, alpha) = (setting.isa, alpha(asked));
+    let (isa, alpha) = (setting.isa, asked.alpha());
     let most = [n, m, asked.max_tokens()];
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;

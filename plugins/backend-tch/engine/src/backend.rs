@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use espalier_host_device::{HostDevice, HostOptions, memory, processor};
+use espalier_host_device::{HostDevice, HostOptions, processor};
 use espalier_interface::{
     Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
 };
@@ -33,15 +33,14 @@ impl TchBackend {
 
 impl Backend for TchBackend {
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        let memory = memory();
-        let bound = self.host.device_memory.unwrap_or(u64::MAX);
+        let memory = self.host.memory();
         let threads = self.services.threads();
         let words = if threads == 1 { "thread" } else { "threads" };
         Ok(vec![DeviceInfo {
             name: "cpu".to_owned(),
             description: format!("{}, libtorch {VERSION}, {threads} {words}", processor()),
-            memory_bytes: memory.total_bytes.min(bound),
-            free_bytes: memory.free_bytes.min(bound),
+            memory_bytes: memory.total_bytes,
+            free_bytes: memory.free_bytes,
             instruction_set: instruction_set(threads),
             shares_host_memory: true,
             // libtorch allocates the tensors of a launch itself.

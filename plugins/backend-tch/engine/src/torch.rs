@@ -239,7 +239,6 @@ impl Tensors for Torch {
             Unary::Sin => x.f_sin(),
             Unary::Cos => x.f_cos(),
             Unary::Square => x.f_square(),
-            Unary::Neg => x.f_neg(),
         })
     }
 
@@ -250,7 +249,6 @@ impl Tensors for Torch {
             Binary::Mul => a.f_mul(b),
             Binary::Div if dtype_of(a.kind()).is_float() => a.f_div(b),
             Binary::Div => a.f_div_tensor_mode(b, "floor"),
-            Binary::Max => a.f_maximum(b),
         })
     }
 

@@ -4,7 +4,7 @@ use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
 use espalier_interface::graph::Dim::{Fixed, Tokens};
-use espalier_interface::{DType, ErrorCode, Kernels, ParamOperand, Serial};
+use espalier_interface::{DType, Decoder, ErrorCode, Kernels, ParamOperand, Serial};
 use espalier_kernels::fill;
 use espalier_kernels::matmul::Isa;
 
