@@ -6,7 +6,7 @@ mod training;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 
 pub use library::{Library, build_all};
@@ -62,6 +62,7 @@ pub fn check(workspace: &Workspace, options: &BackendsOptions) -> Result<()> {
             .args(["plugins", "check"])
             .arg(folder.join(library.file())))?;
     }
+    doctor(workspace, &host, &folder, &options.only)?;
     for library in &options.only {
         println!("== {library}: golden data");
         golden(workspace, *library, &folder)?;
@@ -70,6 +71,28 @@ pub fn check(workspace: &Workspace, options: &BackendsOptions) -> Result<()> {
     random_cases(workspace, &options.only, &folder, options.cases)?;
     training::compare(workspace, &host, &folder, &options.only, options.steps)?;
     training::swap(workspace, &host, &folder, &options.only)
+}
+
+/// Asks `host doctor` for the backends' devices, which must compute, and for the bytes that a product
+/// on candle copies.
+fn doctor(workspace: &Workspace, host: &Path, folder: &Path, libraries: &[Library]) -> Result<()> {
+    println!("== host doctor");
+    let output = command(workspace, host, folder).arg("doctor").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    for library in libraries {
+        ensure!(
+            text.contains(&format!("(backend {library}): "))
+                && !text.contains(&format!("{library} cannot compute")),
+            "`host doctor` has no device of {library} that computes"
+        );
+    }
+    let copied = "backend `candle` copied 5.00 MiB to tensors and 1.00 MiB from them";
+    ensure!(
+        !libraries.contains(&Library::Candle) || text.contains(copied),
+        "`host doctor` does not say: {copied}"
+    );
+    Ok(())
 }
 
 /// Runs the tests with golden data on a backend.

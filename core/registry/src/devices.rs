@@ -1,8 +1,12 @@
-//! Every available backend -> the devices that it finds on this machine.
+//! Every available backend -> the devices that it finds on this machine, and whether the first one
+//! computes.
+
+pub mod sample;
 
 use espalier_compile::decompose::{BackendOps, Lacking};
 use espalier_config::{Config, Section};
 use espalier_interface::{DeviceInfo, Role, Services};
+use sample::Heard;
 
 use crate::Error;
 use crate::registry::{Registry, Status};
@@ -16,6 +20,8 @@ pub struct BackendDevices {
     pub devices: Result<Vec<DeviceInfo>, Error>,
     /// The ops that it lacks; all or none where it does not say.
     pub lacking: Lacking,
+    /// What it logs of a [`sample`] product on its first device, or why that failed.
+    pub logged: Result<Vec<String>, Error>,
 }
 
 /// Asks every available backend of `registry`, with its options from `config`.
@@ -33,20 +39,30 @@ pub fn devices(
         let none = Section::new();
         let options = config.section(Role::BACKEND.0, &name).unwrap_or(&none);
         let mut lacking = Lacking::default();
+        let mut computed = Ok(());
+        let heard = Heard::over(services);
         let devices = registry
-            .create_backend(&name, options, services)
+            .create_backend(&name, options, heard)
             .map_err(Error::from)
             .and_then(|(backend, identity)| {
                 let listed = backend.ops();
                 let listed = listed.map_err(|error| identity.failed("ops", error))?;
                 lacking = Lacking::of(&BackendOps::new(&name, listed));
                 let devices = backend.devices();
-                devices.map_err(|error| Error::from(identity.failed("devices", error)))
+                let devices = devices.map_err(|error| identity.failed("devices", error))?;
+                if !devices.is_empty() {
+                    let multiplied = sample::multiply(&*backend);
+                    computed =
+                        multiplied.map_err(|error| Error::from(identity.failed("product", error)));
+                }
+                Ok(devices)
             });
+        let logged = computed.map(|()| heard.take());
         found.push(BackendDevices {
             backend: name,
             devices,
             lacking,
+            logged,
         });
     }
     found

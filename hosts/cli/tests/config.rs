@@ -213,6 +213,22 @@ fn help_and_doctor_succeed() {
 }
 
 #[test]
+fn doctor_says_which_device_cannot_compute_and_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let arguments = ["doctor", "--set", "backend.cpu.device_memory=\"1KiB\""];
+    let output = host(dir.path(), &[], &arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    let product = "cpu cannot compute a product of 256 x 1024 with 1024 x 1024 in f32: ";
+    let line = text.lines().find(|line| line.contains(product));
+    let line = line.unwrap_or_else(|| panic!("no {product:?} in {text}"));
+    assert!(line.contains("a buffer of 1048576 bytes"), "{line}");
+    let output = host(dir.path(), &[], &["doctor"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("product"), "{text}");
+}
+
+#[test]
 fn a_plugin_is_shown_with_its_options_and_an_unknown_one_with_the_nearest_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = host(dir.path(), &[], &["plugins", "inspect", "nf4"]);

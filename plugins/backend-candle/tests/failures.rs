@@ -1,51 +1,20 @@
 //! What candle refuses, and what the device refuses before candle's allocator would end the
 //! process: errors with a code, the op's name and the cause.
 
+mod launching;
+
 use std::sync::Arc;
 
-use espalier_backend_candle::CandleBackend;
-use espalier_host_device::HostOptions;
 use espalier_interface::graph::Dim;
 use espalier_interface::{
-    Backend, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
-    ParamOperand, PluginError, Result, Serial, Stream, WeightLayout,
+    DType, Device, ErrorCode, KernelRequest, Operand, ParamOperand, PluginError, Serial,
+    WeightLayout,
 };
+use launching::{OPERANDS, launch, product};
 
 /// A device with that much memory, if there is a bound.
 fn device(device_memory: Option<u64>) -> Box<dyn Device> {
-    let host = HostOptions {
-        device_memory,
-        ..HostOptions::default()
-    };
-    let backend = CandleBackend::new(Arc::new(Serial), host);
-    backend.open(0).expect("the machine")
-}
-
-/// Launches a request on operands of these bytes, one range each.
-fn launch(device: &dyn Device, request: &KernelRequest, operands: &[Vec<u8>]) -> Result<()> {
-    let kernel = device
-        .prepare(request, &vec![None; request.params.len()])?
-        .kernel;
-    let mut ranges = Vec::new();
-    for bytes in operands {
-        let buffer = device.alloc(bytes.len() as u64, MemoryKind::DEVICE)?;
-        let range = BufferRange {
-            buffer,
-            offset: 0,
-            bytes: bytes.len() as u64,
-        };
-        device.upload(bytes, range, Stream(0))?;
-        ranges.push(range);
-    }
-    device.launch(&Launch {
-        kernel,
-        stream: Stream(0),
-        ranges: &ranges,
-        workspace: ranges[0],
-        tokens: request.max_tokens,
-        sequences: request.max_sequences,
-        scalars: &[],
-    })
+    launching::device(Arc::new(Serial), device_memory)
 }
 
 /// `embedding` of one token in a table of 4 rows of 2 numbers.
@@ -63,7 +32,7 @@ fn embedding(token: i32) -> std::result::Result<(), PluginError> {
         .params(vec![table])
         .outputs(vec![Operand::per_token(2, DType::F32)])
         .limits(1, 1);
-    let operands = [token.to_le_bytes().to_vec(), vec![0; 32], vec![0; 8]];
+    let operands = [&token.to_le_bytes()[..], &[0; 32], &[0; 8]];
     launch(&*device(None), &request, &operands)
 }
 
@@ -80,16 +49,7 @@ fn a_token_outside_the_table_is_an_error_that_names_op_and_row() {
 
 #[test]
 fn a_launch_whose_tensors_do_not_fit_is_out_of_memory_before_candle_allocates() {
-    let weight = ParamOperand {
-        shape: vec![64, 64],
-        layout: WeightLayout::Dense(DType::F32),
-    };
-    let request = KernelRequest::new("linear")
-        .inputs(vec![Operand::per_token(64, DType::F32)])
-        .params(vec![weight])
-        .outputs(vec![Operand::per_token(64, DType::F32)])
-        .limits(32, 1);
-    let operands = [vec![0; 8192], vec![0; 16_384], vec![0; 8192]];
+    let (request, operands) = (product(), OPERANDS);
     launch(&*device(Some(1 << 20)), &request, &operands).expect("room for all");
     // The operands take all of it.
     let error = launch(&*device(Some(32_768)), &request, &operands).expect_err("no room");

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use espalier_compile::decompose::Lacking;
 use espalier_config::resolve;
+use espalier_registry::devices::sample::PRODUCT;
 use espalier_registry::devices::{BackendDevices, devices};
 use espalier_registry::{Registry, SearchPath};
 use espalier_system::machine::Machine;
@@ -65,6 +66,16 @@ fn machine(machine: &Machine, out: &mut dyn Write) -> io::Result<()> {
 fn write_devices(found: &BackendDevices, out: &mut dyn Write) -> io::Result<()> {
     let backend = &found.backend;
     write_found(found, out)?;
+    match &found.logged {
+        Ok(lines) => lines
+            .iter()
+            .try_for_each(|line| writeln!(out, "    with a product of {PRODUCT}: {line}"))?,
+        Err(error) => writeln!(
+            out,
+            "    {backend} cannot compute a product of {PRODUCT}: {}",
+            failure::chain(error)
+        )?,
+    }
     let Lacking {
         decomposed,
         unmade,
