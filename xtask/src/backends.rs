@@ -73,8 +73,8 @@ pub fn check(workspace: &Workspace, options: &BackendsOptions) -> Result<()> {
     training::swap(workspace, &host, &folder, &options.only)
 }
 
-/// Asks `host doctor` for the backends' devices, which must compute, and for the bytes that a product
-/// on candle copies.
+/// Asks `host doctor` for the backends' devices, which must compute, and for the bytes that a
+/// product on candle copies.
 fn doctor(workspace: &Workspace, host: &Path, folder: &Path, libraries: &[Library]) -> Result<()> {
     println!("== host doctor");
     let output = command(workspace, host, folder).arg("doctor").output()?;
