@@ -29,8 +29,9 @@ use record::Record;
 use summary::Summary;
 use timed_run::{Allocator, Side, TimedRun};
 
+use crate::backends::Library;
 use crate::golden::require;
-use crate::workspace::{Workspace, run};
+use crate::workspace::Workspace;
 
 /// Steps at the start of each run whose times do not count: they touch memory for the first time.
 const UNCOUNTED_STEPS: usize = 2;
@@ -76,6 +77,9 @@ pub struct SpeedOptions {
     /// slow; without it the peer runs with an allocator that returns no memory
     #[arg(long)]
     as_installed: bool,
+    /// The host's backend, which is built first [default: `cpu`]
+    #[arg(long, value_enum)]
+    backend: Option<Library>,
     /// Number type of the peer's adapters where products are bf16: bf16 as a model loaded in bf16
     /// trains fastest, or f32 under autocast, as Trainer's `bf16=True`; the host's are f32
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
@@ -106,8 +110,6 @@ impl SpeedOptions {
 pub fn measure(workspace: &Workspace, options: &SpeedOptions) -> Result<()> {
     let golden = workspace.root.join("tests/golden");
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
-    let build = ["build", "--release", "--quiet", "--bin", "host"];
-    run(workspace.cargo().args(build))?;
     let out = options.out.clone();
     let out = out.unwrap_or_else(|| workspace.target.join("peers-speed"));
     let inputs = Inputs::make(workspace, options, &out)?;

@@ -12,26 +12,36 @@ use super::case::{Case, Method};
 use super::inputs::Inputs;
 use super::timed_run::{Side, TimedRun};
 use super::{SpeedOptions, watched};
+use crate::backends;
 use crate::metrics;
 use crate::workspace::Workspace;
 
 /// Runs the host.
 pub struct Host<'a> {
+    workspace: &'a Workspace,
     program: PathBuf,
+    /// The folder of the backend's plugin, where it is not `cpu`.
+    plugins: Option<PathBuf>,
     inputs: &'a Inputs,
     options: SpeedOptions,
     threads: u64,
 }
 
 impl<'a> Host<'a> {
-    /// The host that is built in the workspace.
+    /// The host, and its backend where that is not `cpu`, built in the workspace.
     ///
     /// # Errors
-    /// Where the number of cores is not known.
-    pub fn new(workspace: &Workspace, options: &SpeedOptions, inputs: &'a Inputs) -> Result<Self> {
-        let name = format!("release/host{}", std::env::consts::EXE_SUFFIX);
+    /// Where a build fails or the number of cores is not known.
+    pub fn new(
+        workspace: &'a Workspace,
+        options: &SpeedOptions,
+        inputs: &'a Inputs,
+    ) -> Result<Self> {
+        let build = |library| backends::build_all(workspace, &[library]);
         Ok(Host {
-            program: workspace.target.join(name),
+            workspace,
+            program: backends::host(workspace)?,
+            plugins: options.backend.map(build).transpose()?,
             inputs,
             options: options.clone(),
             threads: options.threads()?,
@@ -71,7 +81,10 @@ impl<'a> Host<'a> {
     }
 
     fn command(&self, case: Case, out: &Path) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.plugins {
+            Some(plugins) => backends::command(self.workspace, &self.program, plugins),
+            None => Command::new(&self.program),
+        };
         command
             .env_remove("GLIBC_TUNABLES")
             .args(["train", "--quiet", "--threads", &self.threads.to_string()])
@@ -81,6 +94,9 @@ impl<'a> Host<'a> {
             .arg(self.inputs.folder.join("rows.jsonl"))
             .arg("--out")
             .arg(out);
+        if let Some(backend) = self.options.backend {
+            command.args(["--backend", &backend.to_string()]);
+        }
         if let Some(plugins) = case.method.plugins() {
             let adapter = self.inputs.folder.join("adapter");
             command

@@ -24,8 +24,12 @@ fn circumstances(record: &Record, options: &SpeedOptions) -> String {
     } else {
         "no recompute"
     };
+    let backend = options.backend.map_or_else(
+        || "the host's products use".to_owned(),
+        |backend| format!("the host's backend is {backend}:"),
+    );
     format!(
-        "{}\n{}, {} threads; the host's products use {}\nmodel {}, {} x {} tokens a step, {recompute}; medians, rounds: {}, steps: {}",
+        "{}\n{}, {} threads; {backend} {}\nmodel {}, {} x {} tokens a step, {recompute}; medians, rounds: {}, steps: {}",
         record.versions,
         record.machine.cpu,
         record.machine.threads,
