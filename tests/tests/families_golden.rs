@@ -145,6 +145,19 @@ fn follow(rig: &Rig, golden: &Golden, prefix: &str, family: &str) {
     }
 }
 
+/// Most that an adapter trained in f32 may be off PEFT's, relative to its norm.
+///
+/// Training in f64 ends 6.0e-7, 7.5e-5 and 6.3e-7 from PEFT's adapters of Mistral, Qwen 2 and
+/// Qwen 3: that much PEFT's own rounding in f32 does, which AdamW enlarges where a gradient is
+/// small. Another order of sums may do as much again. Found: cpu 2.3e-7, 7.6e-5 and 3.0e-7; tch
+/// 1.05e-4 for Qwen 2.
+fn adapter_bound(family: &str) -> f64 {
+    match family {
+        "qwen2" => 1.5e-4,
+        _ => 1e-5,
+    }
+}
+
 #[test]
 fn twenty_steps_follow_the_golden_curves() {
     for family in FAMILIES {
@@ -161,9 +174,10 @@ fn twenty_steps_follow_the_golden_curves() {
             expected.extend_from_slice(last.numbers(name));
         }
         let distance = relative_norm(&found, &expected);
+        let bound = adapter_bound(family);
         assert!(
-            distance <= 1e-4,
-            "{family}: the adapter is off by {distance}"
+            distance <= bound,
+            "{family}: the adapter is off by {distance}, at most {bound}"
         );
     }
 }

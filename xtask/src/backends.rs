@@ -31,9 +31,10 @@ pub struct BackendsOptions {
 }
 
 /// The tests with the peers' golden data, whose models a backend trains and evaluates.
-const GOLDEN: [&str; 6] = [
+const GOLDEN: [&str; 7] = [
     "bnb_golden",
     "dora",
+    "families_golden",
     "hqq_golden",
     "llama_bf16",
     "llama_golden",
