@@ -7,8 +7,7 @@ use std::ptr::NonNull;
 use espalier_interface::{DType, PluginError, Result, Services};
 use half::{bf16, f16};
 
-use crate::memory::Span;
-use crate::{Expected, Overlap};
+use crate::{Expected, Overlap, Span};
 
 /// Most ranges of a launch.
 pub const MOST_RANGES: usize = 32;
@@ -264,16 +263,33 @@ impl<'a> Call<'a> {
     /// The whole workspace; it can be taken once.
     #[allow(clippy::mut_from_ref)]
     pub fn workspace_bytes(&self) -> &mut [u8] {
+        match self.take_workspace() {
+            Some(w) => {
+                w.assert_on_host();
+                // SAFETY: the span is mapped as long as `self` lives, overlaps no other range
+                // (`check_overlap`) and was not taken before.
+                unsafe { std::slice::from_raw_parts_mut(w.start.as_ptr(), w.bytes) }
+            }
+            None => &mut [],
+        }
+    }
+
+    /// The memory of the workspace, which no other range overlaps, if the kernel has one; it can be
+    /// taken once.
+    pub fn workspace_place(&self) -> Option<Place> {
+        self.take_workspace().map(|span| Place {
+            address: span.start,
+            bytes: span.bytes,
+            dtype: DType::U8,
+        })
+    }
+
+    fn take_workspace(&self) -> Option<&Span> {
         assert!(
             !self.workspace_taken.replace(true),
             "the workspace was taken before"
         );
-        match &self.workspace {
-            // SAFETY: the span is mapped as long as `self` lives, overlaps no other range
-            // (`check_overlap`) and was not taken before.
-            Some(w) => unsafe { std::slice::from_raw_parts_mut(w.start.as_ptr(), w.bytes) },
-            None => &mut [],
-        }
+        self.workspace.as_ref()
     }
 
     fn slot(&self, index: usize) -> &Slot {
@@ -297,6 +313,7 @@ impl<'a> Call<'a> {
             !slot.written && !slot.shared,
             "a range that is written is read"
         );
+        slot.span.assert_on_host();
         // SAFETY: the span is mapped as long as `self` lives and aligned to 64 bytes. No written
         // range overlaps it (`check_overlap`), and its type has no invalid values (`Number`, or an
         // integer).
@@ -318,6 +335,7 @@ impl<'a> Call<'a> {
     fn write_as<T>(&self, slot: &Slot, len: usize) -> &mut [T] {
         assert!(slot.written, "an input is written");
         assert!(!slot.taken.replace(true), "an output was taken before");
+        slot.span.assert_on_host();
         // SAFETY: as in `view`; no other range overlaps it, and it was not taken before.
         unsafe { std::slice::from_raw_parts_mut(slot.span.start.as_ptr().cast(), len) }
     }

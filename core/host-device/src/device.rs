@@ -5,43 +5,26 @@
 
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
-use espalier_interface::op::definition;
 use espalier_interface::{
     Buffer, BufferRange, Decoder, Event, HostMemory, Kernel, KernelRequest, Kernels, Launch,
     Memory, MemoryKind, PluginError, Prepared, Result, Services, Stream, Streams,
 };
 
-use crate::call::{Call, MOST_RANGES};
 use crate::memory::Buffers;
-use crate::{Asked, Expected, HostOptions, KernelMaker, Made, Setting};
+use crate::span::check_lengths;
+use crate::{HostOptions, KernelMaker, LaunchMemory, PreparedKernels};
 
 /// The machine, opened by a backend.
 pub struct HostDevice {
-    services: Arc<dyn Services>,
-    maker: Box<dyn KernelMaker>,
     buffers: Buffers,
     /// Folder of mapped files.
     mapped_dir: PathBuf,
     streams: AtomicU64,
     events: AtomicU64,
-    /// A slot for each kernel; a released one is empty and used again.
-    kernels: RwLock<Vec<Option<Arc<Ready>>>>,
-}
-
-/// A prepared kernel.
-struct Ready {
-    op: String,
-    made: Made,
-    expected: Vec<Expected>,
-    /// Indices of the first param and the first output.
-    begins: [usize; 2],
-    /// Scalars of each launch.
-    scalars: usize,
-    max_tokens: u64,
-    max_sequences: u64,
+    kernels: PreparedKernels,
 }
 
 impl HostDevice {
@@ -53,13 +36,11 @@ impl HostDevice {
         options: HostOptions,
     ) -> Self {
         HostDevice {
-            services,
             buffers: Buffers::bounded(maker.name(), options.device_memory),
-            maker,
             mapped_dir: options.mapped_dir,
             streams: AtomicU64::new(1),
             events: AtomicU64::new(0),
-            kernels: RwLock::default(),
+            kernels: PreparedKernels::new(maker, services),
         }
     }
 
@@ -83,7 +64,7 @@ impl Memory for HostDevice {
             MemoryKind::MAPPED => self.buffers.alloc_mapped(bytes, &self.mapped_dir),
             MemoryKind(other) => Err(PluginError::unsupported(format!(
                 "backend `{}` has no memory of kind {other}",
-                self.maker.name()
+                self.kernels.backend()
             ))),
         }
     }
@@ -125,16 +106,6 @@ impl Memory for HostDevice {
     }
 }
 
-fn check_lengths(from: usize, to: usize) -> Result<()> {
-    if from == to {
-        Ok(())
-    } else {
-        Err(PluginError::invalid(format!(
-            "{from} bytes copied to a range of {to}"
-        )))
-    }
-}
-
 impl Streams for HostDevice {
     fn stream(&self) -> Result<Stream> {
         Ok(Stream(self.streams.fetch_add(1, Ordering::AcqRel)))
@@ -164,141 +135,16 @@ impl Streams for HostDevice {
 
 impl Kernels for HostDevice {
     fn prepare(&self, request: &KernelRequest, decoders: &[Option<Decoder>]) -> Result<Prepared> {
-        let asked = Asked {
-            request,
-            backend: self.maker.name(),
-        };
-        let expected = asked.ranges();
-        if expected.len() > MOST_RANGES {
-            let what = format!("{} ranges, expected at most {MOST_RANGES}", expected.len());
-            return Err(asked.unsupported(what));
-        }
-        let outputs = expected.iter().filter(|one| one.written).count();
-        let begins = [request.inputs.len(), expected.len() - outputs];
-        let setting = Setting {
-            decoders,
-            services: &self.services,
-        };
-        let made = self.maker.prepare(&asked, &setting)?;
-        let workspace_bytes = made.workspace_bytes;
-        let ready = Ready {
-            op: request.op.clone(),
-            made,
-            expected,
-            begins,
-            scalars: definition(&request.op, request.version).map_or(0, |op| op.scalars.len()),
-            max_tokens: request.max_tokens,
-            max_sequences: request.max_sequences,
-        };
-        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = match kernels.iter().rposition(Option::is_none) {
-            Some(empty) => empty,
-            None => {
-                kernels.push(None);
-                kernels.len() - 1
-            }
-        };
-        kernels[slot] = Some(Arc::new(ready));
-        Ok(Prepared {
-            kernel: Kernel(slot as u64),
-            workspace_bytes,
-        })
+        self.kernels.prepare(request, decoders)
     }
 
     fn launch(&self, launch: &Launch<'_>) -> Result<()> {
         self.check_stream(launch.stream)?;
-        let kernel = {
-            let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-            kernels.get(launch.kernel.0 as usize).cloned().flatten()
-        };
-        let Some(kernel) = kernel else {
-            let message = format!("kernel {} was not prepared", launch.kernel.0);
-            return Err(PluginError::invalid(message));
-        };
-        self.run(&kernel, launch).map_err(|error| PluginError {
-            message: format!("launch of `{}`: {}", kernel.op, error.message),
-            ..error
-        })
+        self.kernels.launch(launch, &self.buffers)
     }
 
     fn release(&self, kernel: Kernel) -> Result<()> {
-        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = kernels.get_mut(kernel.0 as usize);
-        match slot.and_then(Option::take) {
-            Some(_) => Ok(()),
-            None => Err(PluginError::invalid(format!(
-                "kernel {} was not prepared, or is released",
-                kernel.0
-            ))),
-        }
-    }
-}
-
-impl HostDevice {
-    fn run(&self, kernel: &Ready, launch: &Launch<'_>) -> Result<()> {
-        let invalid = |what: String| Err(PluginError::invalid(what));
-        if launch.ranges.len() != kernel.expected.len() {
-            let (found, expected) = (launch.ranges.len(), kernel.expected.len());
-            return invalid(format!("{found} ranges, expected {expected}"));
-        }
-        if launch.scalars.len() != kernel.scalars {
-            let (found, expected) = (launch.scalars.len(), kernel.scalars);
-            return invalid(format!("{found} scalars, expected {expected}"));
-        }
-        for (what, found, most) in [
-            ("tokens", launch.tokens, kernel.max_tokens),
-            ("sequences", launch.sequences, kernel.max_sequences),
-        ] {
-            if found > most {
-                return invalid(format!("{found} {what}, prepared for at most {most}"));
-            }
-        }
-        let mut call = Call::new(
-            &*self.services,
-            [launch.tokens, launch.sequences],
-            launch.scalars,
-            kernel.begins,
-        );
-        for (index, (range, expected)) in launch.ranges.iter().zip(&kernel.expected).enumerate() {
-            let bytes = expected.bytes(launch.tokens, launch.sequences);
-            let Some(bytes) = bytes.filter(|&bytes| bytes <= range.bytes) else {
-                return invalid(format!(
-                    "{} is {} {:?}: {} bytes, but its range has {}",
-                    expected.name,
-                    expected.dtype,
-                    expected.shape,
-                    bytes.map_or("countless".to_owned(), |n| n.to_string()),
-                    range.bytes
-                ));
-            };
-            if !range.offset.is_multiple_of(64) {
-                let name = &expected.name;
-                return invalid(format!(
-                    "{name} begins at byte {}, not at 64 n",
-                    range.offset
-                ));
-            }
-            call.set(index, self.buffers.span(*range)?, expected, bytes);
-        }
-        let wanted = kernel.made.workspace_bytes;
-        if wanted > 0 {
-            if launch.workspace.bytes < wanted || !launch.workspace.offset.is_multiple_of(64) {
-                return invalid(format!(
-                    "a workspace of {} bytes at byte {}, expected {wanted} at 64 n",
-                    launch.workspace.bytes, launch.workspace.offset
-                ));
-            }
-            let range = BufferRange {
-                bytes: wanted,
-                ..launch.workspace
-            };
-            call.set_workspace(self.buffers.span(range)?);
-        }
-        call.check_overlap(kernel.made.overlap)?;
-        if kernel.made.temporary_bytes > 0 {
-            self.buffers.check_room(kernel.made.temporary_bytes)?;
-        }
-        (kernel.made.run)(&call)
+        self.kernels.release(kernel)
     }
 }
 
@@ -307,6 +153,7 @@ mod tests {
     use espalier_interface::Serial;
 
     use super::*;
+    use crate::{Asked, Made, Setting};
 
     /// Makes kernels that do nothing, and say that a library takes that many bytes in each.
     struct Idle(u64);

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use espalier_interface::bytes::Bytes;
 use espalier_interface::{Buffer, BufferRange, ErrorCode, HostMemory, PluginError, Result};
 use memmap2::MmapMut;
 
-use crate::{machine, mapped_file};
+use crate::prepared::LaunchMemory;
+use crate::span::check_within;
+use crate::{Budget, Span, machine, mapped_file};
 
 /// Bytes that may be read after the end of a buffer.
 const TAIL: u64 = 64;
@@ -36,22 +37,12 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// A checked range of a buffer, which keeps the buffer's memory alive.
-#[derive(Clone)]
-pub struct Span {
-    _mapping: Arc<Mapping>,
-    /// First byte.
-    pub start: NonNull<u8>,
-    /// Length in bytes.
-    pub bytes: usize,
-}
-
 /// The buffers of a device.
 #[derive(Default)]
 pub struct Buffers {
     table: RwLock<Table>,
-    /// Bound on the bytes of all buffers in the device's own memory, if any.
-    device_memory: Option<u64>,
+    /// The bytes of all buffers in the device's own memory.
+    budget: Budget,
     /// Name of the backend, for errors.
     backend: String,
 }
@@ -60,8 +51,6 @@ pub struct Buffers {
 struct Table {
     mappings: HashMap<Buffer, Arc<Mapping>>,
     last: u64,
-    /// Bytes in use of the device's own memory.
-    of_device: u64,
 }
 
 impl Buffers {
@@ -69,7 +58,7 @@ impl Buffers {
     /// machine's memory.
     pub fn bounded(backend: &str, device_memory: Option<u64>) -> Self {
         Buffers {
-            device_memory,
+            budget: Budget::new(backend, device_memory),
             backend: backend.to_owned(),
             ..Buffers::default()
         }
@@ -80,8 +69,9 @@ impl Buffers {
     /// # Errors
     /// `OUT_OF_MEMORY`, also where the device's own memory has no room for it.
     pub fn alloc_of_device(&self, bytes: u64) -> Result<Buffer> {
-        self.reserve(bytes)?;
-        let map = anonymous(bytes).inspect_err(|_| self.write().of_device -= bytes)?;
+        let taken = self.budget.take(bytes);
+        taken.map_err(|why| out_of_memory(bytes, &why))?;
+        let map = anonymous(bytes).inspect_err(|_| self.budget.give_back(bytes))?;
         Ok(self.add(map, bytes, bytes))
     }
 
@@ -109,43 +99,6 @@ impl Buffers {
             of_device: 0,
             _map: None,
         }))
-    }
-
-    /// Takes `bytes` of the device's own memory.
-    fn reserve(&self, bytes: u64) -> Result<()> {
-        let mut table = self.write();
-        let taken = self.taken_with(&table, bytes);
-        table.of_device = taken.map_err(|why| out_of_memory(bytes, &why))?;
-        Ok(())
-    }
-
-    /// Bytes in use of the device's own memory with `bytes` more, or why there is no room.
-    fn taken_with(&self, table: &Table, bytes: u64) -> std::result::Result<u64, String> {
-        let bound = self.device_memory.unwrap_or(u64::MAX);
-        let taken = table.of_device.checked_add(bytes);
-        taken.filter(|&taken| taken <= bound).ok_or_else(|| {
-            let free = bound - table.of_device;
-            format!(
-                "only {free} bytes ({}) of the {} that backend.{}.device_memory gives are free",
-                Bytes(free),
-                Bytes(bound),
-                self.backend
-            )
-        })
-    }
-
-    /// Checks that there is room for `bytes` that a library allocates itself for a while.
-    ///
-    /// # Errors
-    /// `OUT_OF_MEMORY`, where the device's own memory or the machine has no room.
-    pub fn check_room(&self, bytes: u64) -> Result<()> {
-        let room = self
-            .taken_with(&self.read(), bytes)
-            .and_then(|_| room_for(bytes));
-        room.map_err(|why| {
-            let message = format!("{bytes} bytes of temporary tensors: {why}");
-            PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
-        })
     }
 
     /// As [`Buffers::alloc`], backed by an unnamed file in `folder`, so that its pages need not
@@ -180,36 +133,10 @@ impl Buffers {
     /// # Errors
     /// `INVALID` for a buffer that does not exist.
     pub fn free(&self, buffer: Buffer) -> Result<()> {
-        let mut table = self.write();
-        let mapping = table.mappings.remove(&buffer);
+        let mapping = self.write().mappings.remove(&buffer);
         let mapping = mapping.ok_or_else(|| missing(buffer))?;
-        table.of_device -= mapping.of_device;
+        self.budget.give_back(mapping.of_device);
         Ok(())
-    }
-
-    /// The memory of `range`.
-    ///
-    /// # Errors
-    /// `INVALID` for a buffer that does not exist or ends before the range.
-    pub fn span(&self, range: BufferRange) -> Result<Span> {
-        let table = self.read();
-        let Some(mapping) = table.mappings.get(&range.buffer) else {
-            return Err(missing(range.buffer));
-        };
-        let end = range.offset.checked_add(range.bytes);
-        if end.is_none_or(|end| end > mapping.bytes) {
-            return Err(PluginError::invalid(format!(
-                "bytes {} to {} + {} of buffer {}, which has {}",
-                range.offset, range.offset, range.bytes, range.buffer.0, mapping.bytes
-            )));
-        }
-        // SAFETY: the offset is within the mapping, as just checked.
-        let start = unsafe { mapping.start.add(range.offset as usize) };
-        Ok(Span {
-            _mapping: mapping.clone(),
-            start,
-            bytes: range.bytes as usize,
-        })
     }
 
     // A panic while the lock is held leaves the table valid: every change of it is one call.
@@ -222,27 +149,26 @@ impl Buffers {
     }
 }
 
-impl Span {
-    /// Copies `from` here; both have the same length.
-    pub fn fill(&self, from: &[u8]) {
-        assert_eq!(from.len(), self.bytes);
-        // SAFETY: the span is mapped; the host uses it nowhere else meanwhile. `from` is borrowed
-        // host memory.
-        unsafe { std::ptr::copy(from.as_ptr(), self.start.as_ptr(), self.bytes) };
+impl LaunchMemory for Buffers {
+    fn span(&self, range: BufferRange) -> Result<Span> {
+        let table = self.read();
+        let Some(mapping) = table.mappings.get(&range.buffer) else {
+            return Err(missing(range.buffer));
+        };
+        check_within(range, mapping.bytes)?;
+        // SAFETY: the offset is within the mapping, as just checked.
+        let start = unsafe { mapping.start.add(range.offset as usize) };
+        // SAFETY: the mapping is unmapped when its last owner is dropped; the host keeps what it
+        // lends, and orders accesses by streams and events.
+        Ok(unsafe { Span::of_host(mapping.clone(), start, range.bytes as usize) })
     }
 
-    /// Copies the bytes to `to`, of the same length.
-    pub fn read(&self, to: &mut [u8]) {
-        assert_eq!(to.len(), self.bytes);
-        // SAFETY: as in `fill`.
-        unsafe { std::ptr::copy(self.start.as_ptr(), to.as_mut_ptr(), self.bytes) };
-    }
-
-    /// Copies the bytes to `to`, of the same length; the two may overlap.
-    pub fn copy(&self, to: &Span) {
-        assert_eq!(to.bytes, self.bytes);
-        // SAFETY: both spans are mapped; the host uses them nowhere else meanwhile.
-        unsafe { std::ptr::copy(self.start.as_ptr(), to.start.as_ptr(), self.bytes) };
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let room = self.budget.check(bytes).and_then(|()| room_for(bytes));
+        room.map_err(|why| {
+            let message = format!("{bytes} bytes of temporary tensors: {why}");
+            PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
+        })
     }
 }
 

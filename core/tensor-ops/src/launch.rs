@@ -1,6 +1,7 @@
 //! A launch's ranges as memories with extents, and their way into tensors and back.
 #![allow(unsafe_code)] // Memory of a launch is read and written.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use espalier_host_device::{Asked, Call, Expected, Place};
@@ -80,9 +81,8 @@ impl Ranges {
                 .map(|i| memory(i, call.output_place(i - outputs)))
                 .collect(),
             workspace: (self.workspace_bytes > 0).then(|| {
-                let bytes = call.workspace_bytes();
-                let address = std::ptr::NonNull::from(&mut *bytes).cast();
-                Memory::new(address, DType::U8, &[self.workspace_bytes])
+                let place = call.workspace_place().expect("a kernel asked for it");
+                Memory::new(place.address, DType::U8, &[self.workspace_bytes])
             }),
         }
     }
@@ -163,10 +163,10 @@ impl<L: Tensors> Launch<'_, L> {
         unsafe { self.library.to_host(memory) }
     }
 
-    /// The bytes of a segment, which the host can read.
-    pub fn bytes(&self, memory: &Memory) -> &[u8] {
+    /// The bytes of a segment on the host.
+    pub fn bytes<'m>(&self, memory: &'m Memory) -> Result<Cow<'m, [u8]>> {
         // SAFETY: the launch has the memory until it ends, and writes no segment.
-        unsafe { std::slice::from_raw_parts(memory.address().as_ptr(), memory.bytes()) }
+        unsafe { self.library.bytes_to_host(memory) }
     }
 
     /// `x` as it is after it was rounded to `dtype`, in f32.

@@ -81,6 +81,15 @@ impl Memory {
         Memory::new(self.address, self.dtype, shape)
     }
 
+    /// The same memory as bytes, `[n]`.
+    ///
+    /// # Panics
+    /// Where the elements do not follow each other.
+    pub fn as_bytes(&self) -> Self {
+        assert!(self.is_contiguous(), "bytes of elements apart");
+        Memory::new(self.address, DType::U8, &[self.bytes()])
+    }
+
     /// `len` of the elements along dimension `dim`, from `start` on.
     ///
     /// # Panics

@@ -4,6 +4,8 @@ pub mod attention;
 mod functions;
 mod split;
 
+use std::borrow::Cow;
+
 use espalier_interface::{DType, Result};
 
 use crate::Memory;
@@ -74,6 +76,24 @@ pub trait Tensors: Send + Sync + Sized + 'static {
     /// As above.
     #[allow(unsafe_code)]
     unsafe fn to_host(&self, memory: &Memory) -> Result<Vec<i32>>;
+
+    /// The bytes of a segment on the host, for a quantizer that decodes it there. The default is
+    /// for a library whose memory is the host's. A device with memory of its own copies them, and
+    /// waits for the copy.
+    ///
+    /// # Safety
+    /// As [`Tensors::read`], and nothing writes the memory until the launch ends.
+    ///
+    /// # Errors
+    /// As above.
+    #[allow(unsafe_code)]
+    unsafe fn bytes_to_host<'m>(&self, memory: &'m Memory) -> Result<Cow<'m, [u8]>> {
+        let (address, len) = (memory.address().as_ptr(), memory.bytes());
+        // SAFETY: the host has the memory, and the caller keeps it unwritten.
+        Ok(Cow::Borrowed(unsafe {
+            std::slice::from_raw_parts(address, len)
+        }))
+    }
 
     /// `value` everywhere, in a float dtype, i64 or u8.
     ///

@@ -2,6 +2,7 @@
 
 mod packed;
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 
 use espalier_host_device::{Asked, Callback, Setting};
@@ -96,7 +97,7 @@ impl Weight {
 
     /// All rows, where they are one block.
     pub fn whole<L: Tensors>(&self, launch: &Launch<'_, L>) -> Result<L::Tensor> {
-        self.rows(launch, [0, self.size[0]])
+        self.rows(launch, &self.on_host(launch)?, [0, self.size[0]])
     }
 
     /// Calls `body` with some rows of the weight, `[n, cols]` in their dtype or f32, and `[first,
@@ -106,17 +107,29 @@ impl Weight {
         launch: &Launch<'_, L>,
         mut body: impl FnMut(&L::Tensor, [usize; 2]) -> Result<()>,
     ) -> Result<()> {
-        let most = self.rows_at_once();
+        let (most, on_host) = (self.rows_at_once(), self.on_host(launch)?);
         for begin in (0..self.size[0]).step_by(most.max(1)) {
             let rows = [begin, most.min(self.size[0] - begin)];
-            body(&self.rows(launch, rows)?, rows)?;
+            body(&self.rows(launch, &on_host, rows)?, rows)?;
         }
         Ok(())
+    }
+
+    /// The segments that a quantizer decodes, which it does on the host.
+    fn on_host<'l, L: Tensors>(&self, launch: &'l Launch<'_, L>) -> Result<Vec<Cow<'l, [u8]>>> {
+        let segments = match self.kind {
+            Kind::Callback(_) => self.first..self.first + self.ranges,
+            _ => 0..0,
+        };
+        segments
+            .map(|index| launch.bytes(launch.param(index)))
+            .collect()
     }
 
     fn rows<L: Tensors>(
         &self,
         launch: &Launch<'_, L>,
+        on_host: &[Cow<'_, [u8]>],
         [begin, len]: [usize; 2],
     ) -> Result<L::Tensor> {
         match &self.kind {
@@ -127,7 +140,7 @@ impl Weight {
             Kind::Described(stages) => launch.gathered(len, self.size[1], |first, len| {
                 stages.rows(launch, self.first, [begin + first, len])
             }),
-            Kind::Callback(callback) => self.called(launch, callback, [begin, len]),
+            Kind::Callback(callback) => self.called(launch, callback, on_host, [begin, len]),
         }
     }
 
@@ -136,13 +149,11 @@ impl Weight {
         &self,
         launch: &Launch<'_, L>,
         callback: &Callback,
+        on_host: &[Cow<'_, [u8]>],
         [begin, len]: [usize; 2],
     ) -> Result<L::Tensor> {
         let cols = self.size[1];
-        let segments = self.first..self.first + self.ranges;
-        let segments: Vec<&[u8]> = segments
-            .map(|index| launch.bytes(launch.param(index)))
-            .collect();
+        let segments: Vec<&[u8]> = on_host.iter().map(|segment| &segment[..]).collect();
         let mut values = vec![0.0f32; len * cols];
         let rows: Vec<_> = values.chunks_mut(cols.max(1)).map(Mutex::new).collect();
         launch.on_threads(rows.len(), Threads::Host, |row| {

@@ -6,7 +6,7 @@ use espalier_interface::{DType, Result};
 use super::rows::each;
 use super::{Dtypes, Kernel, Op};
 use crate::launch::Launch;
-use crate::{Compare, Memory, Reduce, Tensors, Unary};
+use crate::{Compare, Reduce, Tensors, Unary};
 
 /// Elements of a run that give one partial result. So the order of sums depends on n alone.
 const CHUNK: usize = 1 << 15;
@@ -103,12 +103,4 @@ fn first_not_finite<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Ke
         launch.write(&library.choose(&is_none, &none()?, &first)?, output)
     });
     Ok(kernel.with_workspace(workspace_bytes(asked)?))
-}
-
-impl Memory {
-    /// The same memory as bytes, `[n]`.
-    fn as_bytes(&self) -> Memory {
-        assert!(self.is_contiguous(), "bytes of elements apart");
-        Memory::new(self.address(), DType::U8, &[self.bytes()])
-    }
 }
