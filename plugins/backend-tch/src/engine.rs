@@ -27,7 +27,8 @@ pub fn create(
     let handle = InstanceHandle::create(component, context, site, options, services)?;
     let backend = BackendProxy::new(handle, engine.backend)
         .lent_by(Some(engine.host_memory))
-        .completed_by(Some(engine.completion));
+        .completed_by(Some(engine.completion))
+        .named_by(Some(engine.native));
     Ok(Box::new(backend))
 }
 

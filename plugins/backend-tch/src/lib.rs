@@ -1,4 +1,4 @@
-//! The backend `tch`: every op by libtorch 2.13.0, on this machine's processors.
+//! The backend `tch`: every op by libtorch 2.13.0, on this machine's processors or CUDA devices.
 //!
 //! This library needs no libtorch. It holds a second library, the engine, which is linked with
 //! libtorch. `create` finds libtorch, checks its version, opens it by its full path, and then opens
@@ -16,6 +16,10 @@
 //! The engine is included as bytes, so the plugin is one file, and the host's hash covers the code
 //! that runs. Between the two is the boundary of the interface, the same as between host and
 //! plugin.
+//!
+//! The engine in turn holds its CUDA shim as bytes, for the same reasons: it is linked with
+//! libtorch's CUDA libraries, which a libtorch for processors lacks. They are opened where
+//! `backend.tch.device` is `cuda`, and nowhere else.
 
 mod engine;
 pub mod libtorch;
@@ -29,7 +33,7 @@ pub const LIBTORCH_VERSION: &str = "2.13.0";
 const TCH: Component = Component {
     name: "tch",
     role: Role::BACKEND,
-    doc: "this machine's processors by libtorch 2.13.0; computes in bf16 or f32",
+    doc: "this machine's processors or CUDA devices by libtorch 2.13.0; computes in bf16 or f32",
     options: &[
         OptionSpec {
             name: "libtorch",
@@ -37,6 +41,13 @@ const TCH: Component = Component {
             default: "null",
             range: "",
             doc: "folder of libtorch, with lib/libtorch_cpu.so; unset: LIBTORCH, LIBTORCH_USE_PYTORCH, or libtorch/ near the host",
+        },
+        OptionSpec {
+            name: "device",
+            kind: OptionKind::TEXT,
+            default: "\"cpu\"",
+            range: "cpu | cuda",
+            doc: "the devices that there are: the processors as one, or each CUDA device, which needs a libtorch with CUDA",
         },
         OptionSpec {
             name: "mapped_dir",
@@ -58,6 +69,13 @@ const TCH: Component = Component {
         let named = options.0.get("libtorch").and_then(|value| value.as_str());
         let libtorch = libtorch::find(named)?;
         let engine = opened::engine(&libtorch)?;
+        if options
+            .0
+            .get("device")
+            .is_some_and(|device| device == "cuda")
+        {
+            opened::cuda(&libtorch)?;
+        }
         let mut options = options.clone();
         options.0.remove("libtorch");
         let backend = engine::create(engine, &options, services)?;

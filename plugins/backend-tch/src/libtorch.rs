@@ -16,6 +16,15 @@ const HOW_TO_GET_IT: &str = "run `cargo xtask setup-libtorch`, or name the folde
 /// The files that the engine needs, relative to the folder of libtorch, in the order of opening.
 pub const FILES: [&str; 2] = ["lib/libc10.so", "lib/libtorch_cpu.so"];
 
+/// The library of libtorch with CUDA, relative to its folder. It names the others that it needs.
+pub const CUDA_FILE: &str = "lib/libtorch_cuda.so";
+
+/// The library of a libtorch that is built for ROCm.
+const ROCM_FILE: &str = "lib/libtorch_hip.so";
+
+/// What the user can do about a libtorch without CUDA.
+const HOW_TO_GET_CUDA: &str = "name a libtorch 2.13.0 with CUDA by LIBTORCH=DIR or backend.tch.libtorch, such as the folder `torch` that `pip install torch==2.13.0` fills together with the packages of NVIDIA, or set backend.tch.device = \"cpu\"";
+
 /// A folder of libtorch whose version was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libtorch {
@@ -161,6 +170,36 @@ fn python_package() -> std::result::Result<PathBuf, String> {
     }
     let folder = String::from_utf8_lossy(&output.stdout);
     Ok(PathBuf::from(folder.trim()))
+}
+
+/// The file of CUDA in a folder of libtorch.
+///
+/// # Errors
+/// `DEVICE` where that libtorch has none; the message says how to get it.
+pub fn cuda(libtorch: &Libtorch) -> Result<PathBuf> {
+    let folder = &libtorch.folder;
+    let file = folder.join(CUDA_FILE);
+    if file.is_file() {
+        return Ok(file);
+    }
+    let found = if folder.join(ROCM_FILE).is_file() {
+        format!(
+            "the libtorch in {} is built for ROCm, which this backend does not offer",
+            folder.display()
+        )
+    } else {
+        format!("the libtorch in {} is one without CUDA", folder.display())
+    };
+    Err(no_cuda(format!(
+        "{} does not exist: {found}",
+        file.display()
+    )))
+}
+
+/// The error of CUDA that is asked for and is not there, with the next step.
+pub(crate) fn no_cuda(what: String) -> PluginError {
+    let message = format!("backend.tch.device is `cuda`, but {what}; {HOW_TO_GET_CUDA}");
+    PluginError::new(ErrorCode::DEVICE, message)
 }
 
 /// The error of a library that is not there, with the next step.

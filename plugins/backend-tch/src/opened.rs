@@ -1,23 +1,18 @@
 //! A folder of libtorch -> libtorch and the engine, opened in this process.
 #![allow(unsafe_code)] // Opening libraries, and following the pointers that the engine hands over.
 
-use std::error::Error;
-use std::io::Write;
-use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::{fs, io};
 
 use espalier_interface::abi::{
     ABI_MAJOR, ABI_MINOR, BACKEND_VERSION, BackendTable, COMPLETION_VERSION, COMPONENT_VERSION,
-    CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, Opaque, PluginRoot,
+    CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION,
+    NativeTable, Opaque, PluginRoot,
 };
 use espalier_interface::{ErrorCode, PluginError, Result};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use espalier_tch_embedded::{open, open_file};
 
-use crate::libtorch::{FILES, Libtorch, missing};
+use crate::libtorch::{self, FILES, Libtorch, missing, no_cuda};
 
 /// The engine's library; empty where the plugin was built without it.
 static ENGINE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/engine.so"));
@@ -35,6 +30,8 @@ pub struct Engine {
     pub host_memory: HostMemoryTable,
     /// Releases kernels and events.
     pub completion: CompletionTable,
+    /// Names its devices for other libraries.
+    pub native: NativeTable,
 }
 
 // SAFETY: `context` points to a static of the engine, which is never closed.
@@ -80,41 +77,41 @@ pub fn engine(libtorch: &Libtorch) -> Result<Engine> {
     Ok(engine)
 }
 
+/// Opens libtorch's library of CUDA, in a process whose engine is open. The engine's shim names it.
+/// Opening it again does nothing.
+///
+/// # Errors
+/// `DEVICE` where that libtorch has none, or it cannot be opened.
+pub fn cuda(libtorch: &Libtorch) -> Result<()> {
+    let file = libtorch::cuda(libtorch)?;
+    // SAFETY: as in `open_for_good`.
+    let opened = unsafe { open_file(&file) };
+    let opened =
+        opened.map_err(|why| no_cuda(format!("{} cannot be opened: {why}", file.display())));
+    opened.map(drop)
+}
+
 /// Opens a library of libtorch. The engine names it, and the dynamic linker then uses the one that
 /// is open. It is never closed.
 fn open_for_good(path: &Path) -> Result<()> {
     // SAFETY: opening runs the library's initialisers. It is libtorch of the expected version, in
     // the folder that the user gave.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    let library = library.map_err(|error| {
-        missing(format!(
-            "{} cannot be opened: {}",
-            path.display(),
-            cause(&error)
-        ))
-    })?;
-    let _ = ManuallyDrop::new(library);
-    Ok(())
+    let opened = unsafe { open_file(path) };
+    let opened =
+        opened.map_err(|why| missing(format!("{} cannot be opened: {why}", path.display())));
+    opened.map(drop)
 }
 
 fn open_engine() -> Result<Engine> {
     let failed = |what: String| PluginError::new(ErrorCode::DEVICE, format!("the engine {what}"));
-    let copy = copy().map_err(|error| failed(format!("cannot be copied to memory: {error}")))?;
-    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    // Its devices, its threads and the error texts of libtorch outlive every scope: it stays open.
     // SAFETY: it is the engine that this library was built with, and libtorch of the version that
     // the engine was linked with is open.
-    let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
-    let library = library.map_err(|error| {
+    let library = unsafe { open("espalier-tch-engine", ENGINE) };
+    let library = library.map_err(|why| {
         let file = FILES[1];
-        missing(format!(
-            "the engine cannot be opened with {file}: {}",
-            cause(&error)
-        ))
+        missing(format!("the engine {why} (it needs {file})"))
     })?;
-    // Its devices, its threads and the error texts of libtorch outlive every scope.
-    let library = ManuallyDrop::new(library);
-    // The dynamic linker knows a library by its path too: the number must not be given again.
-    let _ = ManuallyDrop::new(copy);
     // SAFETY: `declare_plugin!` gives the symbol this type.
     let root = unsafe { library.get::<RootFn>(b"espalier_root_tch-engine") };
     let root = root.map_err(|_| failed("has no root".to_owned()))?;
@@ -139,6 +136,7 @@ fn open_engine() -> Result<Engine> {
     let backend = table("backend", BACKEND_VERSION)?.cast::<BackendTable>();
     let host_memory = table("host_memory", HOST_MEMORY_VERSION)?.cast::<HostMemoryTable>();
     let completion = table("completion", COMPLETION_VERSION)?.cast::<CompletionTable>();
+    let native = table("native", NATIVE_VERSION)?.cast::<NativeTable>();
     // SAFETY: tables of one version of the interface have one layout, and the engine's version is
     // this library's. They are statics of the engine.
     unsafe {
@@ -148,29 +146,7 @@ fn open_engine() -> Result<Engine> {
             backend: *backend,
             host_memory: *host_memory,
             completion: *completion,
+            native: *native,
         })
-    }
-}
-
-/// The engine as a sealed file in memory.
-fn copy() -> io::Result<fs::File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut copy = fs::File::from(memfd_create("espalier-tch-engine", flags)?);
-    copy.write_all(ENGINE)?;
-    let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&copy, all)?;
-    Ok(copy)
-}
-
-/// The dynamic linker's own words, in one line.
-fn cause(error: &dyn Error) -> String {
-    match error.source() {
-        Some(source) => cause(source),
-        None => error
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
     }
 }

@@ -1,42 +1,74 @@
-//! The processors as one device of libtorch, and its opening.
+//! The devices of libtorch, by the option `device`, and their opening.
 
 use std::sync::Arc;
 
 use espalier_host_device::{HostDevice, HostOptions, processor};
 use espalier_interface::{
-    Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
+    Backend, Device, DeviceInfo, OpId, OptionKind, OptionSpec, Options, PluginError, Result,
+    Services,
 };
 use espalier_tensor_ops::TensorKernels;
 
+use crate::cuda::Cuda;
 use crate::instructions::instruction_set;
 use crate::torch::Torch;
 use crate::{VERSION, allocator};
 
-/// The backend `tch`. Its one device is the machine's processors: a libtorch with CUDA is used as
-/// one without. Another device would be another index of [`Backend::open`], with a
-/// [`Torch`](crate::Torch) on it and memory of its own.
+/// The option that says which devices there are. They are never mixed: ranks take a backend's
+/// devices in turn, and one of them would train on the processors.
+pub const DEVICE: OptionSpec = OptionSpec {
+    name: "device",
+    kind: OptionKind::TEXT,
+    default: "\"cpu\"",
+    range: "cpu | cuda",
+    doc: "the devices that there are: the processors as one, or each CUDA device",
+};
+
+/// The backend `tch`.
 pub struct TchBackend {
     services: Arc<dyn Services>,
     host: HostOptions,
+    devices: Devices,
+}
+
+/// The devices that the backend offers.
+enum Devices {
+    /// One, the machine's processors.
+    Processors,
+    /// Those of CUDA.
+    Cuda(Cuda),
 }
 
 impl TchBackend {
-    /// A backend with as many threads as the host has, and the memory that `options` give it.
+    /// A backend on the devices that `options` name, with as many threads as the host has, and the
+    /// memory that `options` give it.
     ///
     /// # Errors
-    /// `INVALID` for a text that is not a size.
+    /// `INVALID` for a text that is not a size, or a device of another kind. `DEVICE` where CUDA is
+    /// asked for and there is none.
     pub fn new(options: &Options, services: Arc<dyn Services>) -> Result<Self> {
         let host = HostOptions::default().with(options)?;
-        Ok(TchBackend { services, host })
+        let devices = match options.0.get(DEVICE.name).and_then(|value| value.as_str()) {
+            None | Some("cpu") => Devices::Processors,
+            Some("cuda") => Devices::Cuda(Cuda::open()?),
+            Some(other) => {
+                let message = format!("device: expected `cpu` or `cuda`, found `{other}`");
+                return Err(PluginError::invalid(message));
+            }
+        };
+        Ok(TchBackend {
+            services,
+            host,
+            devices,
+        })
     }
-}
 
-impl Backend for TchBackend {
-    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+    /// The processors.
+    fn processors(&self) -> DeviceInfo {
         let memory = self.host.memory();
         let threads = self.services.threads();
         let words = if threads == 1 { "thread" } else { "threads" };
-        Ok(vec![DeviceInfo {
+        DeviceInfo {
             name: "cpu".to_owned(),
             description: format!("{}, libtorch {VERSION}, {threads} {words}", processor()),
             memory_bytes: memory.total_bytes,
@@ -46,7 +78,16 @@ impl Backend for TchBackend {
             // libtorch allocates the tensors of a launch itself.
             exact_memory: false,
             head_chunk_bytes: None,
-        }])
+        }
+    }
+}
+
+impl Backend for TchBackend {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        match &self.devices {
+            Devices::Processors => Ok(vec![self.processors()]),
+            Devices::Cuda(cuda) => cuda.devices(&self.host),
+        }
     }
 
     fn ops(&self) -> Result<Option<Vec<OpId>>> {
@@ -54,6 +95,9 @@ impl Backend for TchBackend {
     }
 
     fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        if let Devices::Cuda(cuda) = &self.devices {
+            return cuda.device(index, self.services.clone(), &self.host);
+        }
         if index != 0 {
             return Err(PluginError::invalid(format!(
                 "device {index} of backend `tch`: there is only device 0, the processors"

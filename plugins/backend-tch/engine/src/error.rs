@@ -4,7 +4,8 @@ use espalier_interface::{ErrorCode, PluginError, Result};
 use tch::TchError;
 
 /// Words by which libtorch says that it had no memory.
-const NO_MEMORY: [&str; 4] = [
+const NO_MEMORY: [&str; 5] = [
+    "ALLOC_FAILED",
     "DefaultCPUAllocator",
     "not enough memory",
     "out of memory",

@@ -5,8 +5,12 @@
 mod allocator;
 mod attention;
 mod backend;
+mod cuda;
+mod device;
+mod driver;
 mod error;
 mod instructions;
+mod kinds;
 mod plugin;
 mod threads;
 mod torch;

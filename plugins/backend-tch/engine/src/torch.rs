@@ -1,15 +1,16 @@
 //! [`Tensors`] by libtorch.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use espalier_interface::{DType, PluginError, Result};
-use espalier_tensor_ops::attention::AttentionMask;
+use espalier_interface::{DType, Result};
+use espalier_tensor_ops::attention::{self as products, AttentionMask};
 use espalier_tensor_ops::{Binary, Compare, Memory, Reduce, Split, Tensors, Threads, Unary};
 use tch::{Device, Kind, Scalar, Tensor};
 
 use crate::error::checked;
+use crate::kinds::{dtype_of, kind_of};
 use crate::{attention, threads};
 
 /// Elements that an expression takes at once. Packed weights are decoded so many at a time.
@@ -47,12 +48,26 @@ impl From<Tensor> for Shared {
     }
 }
 
+/// The kind of device that libtorch's functions are chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chosen {
+    /// Processors: attention is blocked, and sums are in the order of loops.
+    Processors,
+    /// A card: attention is products, and sums at an index are sorted by it. Without that they
+    /// would be in the order in which its threads come.
+    Card,
+}
+
 /// libtorch on one device.
 pub struct Torch {
     /// Where tensors lie. Operands are wrapped, so it is where the host's buffers are.
     device: Device,
+    chosen: Chosen,
     /// Threads of a loop.
     threads: i32,
+    /// Whether a copy of the host's numbers to the device waits for it. Else it returns once they
+    /// are read.
+    waits: bool,
 }
 
 impl Torch {
@@ -60,8 +75,32 @@ impl Torch {
     pub fn on_cpu(threads: usize) -> Self {
         Torch {
             device: Device::Cpu,
+            chosen: Chosen::Processors,
             threads: i32::try_from(threads).unwrap_or(i32::MAX),
+            waits: true,
         }
+    }
+
+    /// libtorch on a card, with loops of `threads` threads on the processors. `waits` where a copy
+    /// from the host's memory may read it after the call. The driver says which stream a thread's
+    /// work goes to.
+    pub fn on_card(device: Device, threads: usize, waits: bool) -> Self {
+        Torch {
+            device,
+            chosen: Chosen::Card,
+            waits,
+            ..Torch::on_cpu(threads)
+        }
+    }
+
+    /// A tensor of the host's numbers on the device.
+    fn placed(&self, numbers: Tensor, shape: &[usize]) -> Result<Shared> {
+        let shaped = checked(numbers.f_reshape(longs(shape)))?;
+        if self.device == Device::Cpu {
+            return Ok(Shared::from(shaped));
+        }
+        let kind = shaped.kind();
+        shared(shaped.f_to_device_(self.device, kind, !self.waits, false))
     }
 
     /// The elements in `memory`, in place.
@@ -74,6 +113,10 @@ impl Torch {
         let extents = longs(memory.shape());
         let strides = longs(memory.strides());
         let kind = kind_of(memory.dtype())?;
+        // An address behind the end of a range may be no address of the device.
+        if memory.elements() == 0 {
+            return checked(Tensor::f_empty(extents, (kind, self.device)));
+        }
         let address = memory.address().as_ptr().cast_const();
         // SAFETY: the caller keeps the memory for the life of the tensor.
         checked(unsafe { Tensor::f_from_blob(address, &extents, &strides, kind, self.device) })
@@ -83,38 +126,6 @@ impl Torch {
 /// Extents or strides in libtorch's type.
 fn longs(extents: &[usize]) -> Vec<i64> {
     extents.iter().map(|&extent| extent as i64).collect()
-}
-
-/// libtorch's name of a dtype.
-fn kind_of(dtype: DType) -> Result<Kind> {
-    match dtype {
-        DType::F64 => Ok(Kind::Double),
-        DType::F32 => Ok(Kind::Float),
-        DType::BF16 => Ok(Kind::BFloat16),
-        DType::F16 => Ok(Kind::Half),
-        DType::I64 => Ok(Kind::Int64),
-        DType::I32 => Ok(Kind::Int),
-        DType::I8 => Ok(Kind::Int8),
-        DType::U8 => Ok(Kind::Uint8),
-        other => Err(PluginError::unsupported(format!(
-            "no tensors of {}",
-            other.name()
-        ))),
-    }
-}
-
-/// The dtype of a kind that [`kind_of`] gives.
-fn dtype_of(kind: Kind) -> DType {
-    match kind {
-        Kind::Double => DType::F64,
-        Kind::BFloat16 => DType::BF16,
-        Kind::Half => DType::F16,
-        Kind::Int64 => DType::I64,
-        Kind::Int => DType::I32,
-        Kind::Int8 => DType::I8,
-        Kind::Uint8 | Kind::Bool => DType::U8,
-        _ => DType::F32,
-    }
 }
 
 fn shared(result: std::result::Result<Tensor, tch::TchError>) -> Result<Shared> {
@@ -146,14 +157,12 @@ impl Tensors for Torch {
 
     fn floats(&self, values: &[f32], shape: &[usize]) -> Result<Shared> {
         threads::enter(self.threads);
-        let flat = checked(Tensor::f_from_slice(values))?;
-        shared(flat.f_reshape(longs(shape)))
+        self.placed(checked(Tensor::f_from_slice(values))?, shape)
     }
 
     fn longs(&self, values: &[i64], shape: &[usize]) -> Result<Shared> {
         threads::enter(self.threads);
-        let flat = checked(Tensor::f_from_slice(values))?;
-        shared(flat.f_reshape(longs(shape)))
+        self.placed(checked(Tensor::f_from_slice(values))?, shape)
     }
 
     unsafe fn to_host(&self, memory: &Memory) -> Result<Vec<i32>> {
@@ -165,6 +174,23 @@ impl Tensors for Torch {
             checked(checked(there.f_contiguous())?.f_copy_data(&mut numbers, count))?;
         }
         Ok(numbers)
+    }
+
+    unsafe fn bytes_to_host<'m>(&self, memory: &'m Memory) -> Result<Cow<'m, [u8]>> {
+        if self.chosen == Chosen::Processors {
+            let (address, len) = (memory.address().as_ptr(), memory.bytes());
+            // SAFETY: the memory is the host's, and the caller keeps it unwritten.
+            let bytes = unsafe { std::slice::from_raw_parts(address, len) };
+            return Ok(Cow::Borrowed(bytes));
+        }
+        // SAFETY: as the caller promises.
+        let there = unsafe { self.wrapped(&memory.as_bytes()) }?;
+        let mut bytes = vec![0; memory.bytes()];
+        if !bytes.is_empty() {
+            let count = bytes.len();
+            checked(there.f_copy_data(&mut bytes, count))?;
+        }
+        Ok(Cow::Owned(bytes))
     }
 
     fn full(&self, value: f64, shape: &[usize], dtype: DType) -> Result<Shared> {
@@ -226,7 +252,14 @@ impl Tensors for Torch {
     }
 
     fn add_at(&self, x: &Shared, dim: usize, index: &Shared, values: &Shared) -> Result<Shared> {
-        shared(x.f_index_add(dim as i64, index, values))
+        match self.chosen {
+            Chosen::Processors => shared(x.f_index_add(dim as i64, index, values)),
+            Chosen::Card => {
+                let mut indices: Vec<Option<&Tensor>> = vec![None; dim];
+                indices.push(Some(&**index));
+                shared(x.f_index_put(&indices, values, true))
+            }
+        }
     }
 
     fn unary(&self, function: Unary, x: &Shared) -> Result<Shared> {
@@ -318,7 +351,10 @@ impl Tensors for Torch {
     }
 
     fn attention(&self, mask: &AttentionMask, operands: [&Shared; 3]) -> Result<[Shared; 2]> {
-        attention::forward(self, mask, operands)
+        match self.chosen {
+            Chosen::Processors => attention::forward(self, mask, operands),
+            Chosen::Card => products::forward(self, mask, operands),
+        }
     }
 
     fn attention_backward(
@@ -326,7 +362,10 @@ impl Tensors for Torch {
         mask: &AttentionMask,
         operands: [&Shared; 6],
     ) -> Result<[Shared; 3]> {
-        attention::backward(self, mask, operands)
+        match self.chosen {
+            Chosen::Processors => attention::backward(self, mask, operands),
+            Chosen::Card => products::backward(self, mask, operands),
+        }
     }
 
     fn split(&self) -> Split {

@@ -100,3 +100,30 @@ fn a_python_without_torch_is_told() {
         "{error}"
     );
 }
+
+#[test]
+fn a_libtorch_without_cuda_is_named_with_how_to_get_one() {
+    let folder = folder_of("2.13.0+cpu");
+    let libtorch = find_in(None, &surroundings(folder.path())).expect("it has its files");
+    let error = cuda(&libtorch).unwrap_err();
+    assert_eq!(error.code, ErrorCode::DEVICE);
+    let text = &error.message;
+    let file = folder.path().join("lib/libtorch_cuda.so");
+    let begin = format!(
+        "backend.tch.device is `cuda`, but {} does not exist",
+        file.display()
+    );
+    assert!(text.starts_with(&begin), "{text}");
+    for words in [
+        "without CUDA",
+        "LIBTORCH=DIR",
+        "backend.tch.device = \"cpu\"",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    fs::write(folder.path().join("lib/libtorch_hip.so"), "").expect("written");
+    let error = cuda(&libtorch).unwrap_err();
+    assert!(error.message.contains("built for ROCm"), "{error}");
+    fs::write(&file, "").expect("written");
+    assert_eq!(cuda(&libtorch).expect("it is there"), file);
+}
