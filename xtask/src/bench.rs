@@ -1,6 +1,8 @@
 //! Runs side by side -> ratios: the cost of third-party plugins relative to the shipped ones.
 
 mod backends;
+mod growth;
+mod random_model;
 mod setup;
 mod sharding;
 
@@ -53,6 +55,9 @@ enum Bench {
     BoundaryCost,
     /// The step times of `cpu`, `tch` and `candle` on a model of random weights
     Backends(backends::BenchBackendsOptions),
+    /// Time and memory of a step from 1 million to 1 billion parameters and from 256 to 8192
+    /// tokens: a table and a plot
+    Growth(growth::GrowthOptions),
     /// Encoding by the plugin `hqq` beside the hqq library, on the same weights in turns
     Hqq {
         /// A Python with the packages of tests/golden/scripts/requirements.txt
@@ -99,6 +104,7 @@ pub fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<()> {
             )
         }
         Bench::Backends(options) => backends::measure(workspace, options),
+        Bench::Growth(options) => growth::measure(workspace, options),
         Bench::BoundaryCost => run(workspace
             .cargo()
             .args([

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use serde_json::{Value, json};
 
+use super::random_model::Shape;
 use crate::backends::{self, Library};
 use crate::median::median;
 use crate::metrics;
@@ -46,20 +46,20 @@ pub struct BenchBackendsOptions {
     sequence: u64,
 }
 
-/// The config of a model of this size.
-fn config(model: Preset) -> Value {
+/// A model of this size.
+fn shape(model: Preset) -> Shape {
     let [width, layers, heads, kv_heads, feed_forward, vocabulary] = match model {
         Preset::Llama124m => [768, 12, 12, 4, 2048, 32000],
         Preset::Tiny => [64, 2, 4, 2, 192, 512],
     };
-    json!({
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
-        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "intermediate_size": feed_forward,
-        "vocab_size": vocabulary, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": false, "rope_theta": 10000.0, "initializer_range": 0.02,
-        "bos_token_id": 0, "eos_token_id": 1
-    })
+    Shape {
+        width,
+        layers,
+        heads,
+        kv_heads,
+        feed_forward,
+        vocabulary,
+    }
 }
 
 /// A host, its plugins, and the model and rows of all runs.
@@ -87,7 +87,8 @@ pub fn measure(workspace: &Workspace, options: &BenchBackendsOptions) -> Result<
         host: backends::host(workspace)?,
         folder: workspace.target.join("bench-backends"),
     };
-    bench.make_inputs()?;
+    let rows = options.steps as u64 * options.batch;
+    shape(options.model).make_inputs(&bench.folder, rows, options.sequence)?;
     let names: Vec<String> = ["cpu".to_owned()]
         .into_iter()
         .chain(options.only.iter().map(Library::to_string))
@@ -123,26 +124,6 @@ pub fn measure(workspace: &Workspace, options: &BenchBackendsOptions) -> Result<
 }
 
 impl Bench<'_> {
-    fn make_inputs(&self) -> Result<()> {
-        let options = self.options;
-        if self.folder.exists() {
-            fs::remove_dir_all(&self.folder)
-                .with_context(|| format!("cannot clear {}", self.folder.display()))?;
-        }
-        let model = self.folder.join("model");
-        fs::create_dir_all(&model)?;
-        let config = config(options.model);
-        fs::write(model.join("config.json"), config.to_string())?;
-        let vocabulary = config["vocab_size"].as_u64().expect("stated above") - 3;
-        let row = |row: u64| {
-            let ids = (0..options.sequence).map(move |at| 3 + (31 * row + 17 * at) % vocabulary);
-            json!({"input_ids": ids.collect::<Vec<u64>>()}).to_string()
-        };
-        let rows: Vec<String> = (0..options.steps as u64 * options.batch).map(row).collect();
-        fs::write(self.folder.join("rows.jsonl"), rows.join("\n") + "\n")?;
-        Ok(())
-    }
-
     /// The step times of a run, in seconds.
     fn steps(&self, backend: &str, plugins: &str, dtype: &str) -> Result<Vec<f64>> {
         let options = self.options;
