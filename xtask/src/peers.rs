@@ -1,5 +1,6 @@
 //! Runs of our host -> comparisons with the real peers, by the scripts in `tests/peers`.
 
+mod generate;
 pub mod speed;
 
 use std::fs;
@@ -26,6 +27,8 @@ pub struct PeersOptions {
 enum Timed {
     /// Time training by the host beside the peers; compare losses, memory and loading
     Speed(speed::SpeedOptions),
+    /// Time answers by the host beside transformers and bitsandbytes
+    Generate(generate::GenerateOptions),
 }
 
 /// The comparisons of files and losses.
@@ -52,6 +55,7 @@ const SAMPLES: [&str; 2] = ["dora", "hira"];
 pub fn compare(workspace: &Workspace, options: &PeersOptions) -> Result<()> {
     match (&options.timed, &options.checks) {
         (Some(Timed::Speed(options)), _) => speed::measure(workspace, options),
+        (Some(Timed::Generate(options)), _) => generate::measure(workspace, options),
         (None, Some(checks)) => check(workspace, checks),
         (None, None) => bail!("pass --python PYTHON"),
     }

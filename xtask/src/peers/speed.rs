@@ -19,15 +19,16 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};
 
-use case::{Case, Dtype, Method};
+pub use case::Dtype;
+use case::{Case, Method};
 use host::Host;
-use inputs::Inputs;
-pub use inputs::Preset;
+pub use inputs::{Inputs, Preset, Wanted};
 use machine::Machine;
 use peer::Peer;
 use record::Record;
 use summary::Summary;
 use timed_run::{Allocator, Side, TimedRun};
+pub use watched::offline;
 
 use crate::backends::Library;
 use crate::golden::require;
@@ -112,7 +113,13 @@ pub fn measure(workspace: &Workspace, options: &SpeedOptions) -> Result<()> {
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
     let out = options.out.clone();
     let out = out.unwrap_or_else(|| workspace.target.join("peers-speed"));
-    let inputs = Inputs::make(workspace, options, &out)?;
+    let wanted = Wanted {
+        python: &options.python,
+        model: options.model,
+        rows: options.steps * options.batch,
+        sequence: options.sequence,
+    };
+    let inputs = Inputs::make(workspace, &wanted, &out)?;
     let machine = Machine::read(options.threads()?)?;
     let host = Host::new(workspace, options, &inputs)?;
     let peer = Peer::new(workspace, options, &inputs)?;

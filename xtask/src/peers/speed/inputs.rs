@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{SpeedOptions, watched};
+use super::watched;
 use crate::workspace::Workspace;
 
 /// Size of the model.
@@ -31,6 +31,18 @@ impl fmt::Display for Preset {
             Preset::Tiny => "tiny",
         })
     }
+}
+
+/// What is made.
+pub struct Wanted<'a> {
+    /// A Python with the peers.
+    pub python: &'a Path,
+    /// The model's size.
+    pub model: Preset,
+    /// Rows.
+    pub rows: u64,
+    /// Tokens of a row.
+    pub sequence: u64,
 }
 
 /// What both sides read.
@@ -57,22 +69,19 @@ impl Inputs {
     ///
     /// # Errors
     /// Where the script fails.
-    pub fn make(workspace: &Workspace, options: &SpeedOptions, out: &Path) -> Result<Self> {
-        let (folder, logs) = (out.join(options.model.to_string()), out.join("logs"));
-        let mut script = Command::new(&options.python);
+    pub fn make(workspace: &Workspace, wanted: &Wanted<'_>, out: &Path) -> Result<Self> {
+        let model = wanted.model.to_string();
+        let (folder, logs) = (out.join(&model), out.join("logs"));
+        let mut script = Command::new(wanted.python);
         script
             .arg(workspace.root.join("tests/peers/speed_inputs.py"))
             .arg(&folder)
             .arg(workspace.root.join("tests/golden/llama/tiny"))
-            .args(["--preset", &options.model.to_string()])
-            .args(["--rows", &(options.steps * options.batch).to_string()])
-            .args(["--sequence", &options.sequence.to_string()]);
+            .args(["--preset", &model])
+            .args(["--rows", &wanted.rows.to_string()])
+            .args(["--sequence", &wanted.sequence.to_string()]);
         watched::offline(&mut script);
-        println!(
-            "model {}, rows and adapter in {}",
-            options.model,
-            folder.display()
-        );
+        println!("model {model}, rows and adapter in {}", folder.display());
         let output = watched::run(&mut script, &logs.join("inputs"), |_| ())?.output;
         Ok(Inputs {
             folder,
