@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+use crate::backends;
 use crate::golden::require;
 use crate::workspace::{Workspace, run};
 
@@ -68,18 +69,13 @@ pub fn compare(workspace: &Workspace, options: &PeersOptions) -> Result<()> {
 fn check(workspace: &Workspace, options: &Checks) -> Result<()> {
     let golden = workspace.root.join("tests/golden");
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
-    run(workspace
-        .cargo()
-        .args(["build", "--release", "--quiet", "--bin", "host"]))?;
+    let host = backends::host(workspace)?;
     let example = ["--package", "espalier-tests", "--example", "logits"];
     run(workspace
         .cargo()
         .args(["build", "--release", "--quiet"])
         .args(example))?;
     let logits = workspace.target.join("release/examples/logits");
-    let host = workspace
-        .target
-        .join(format!("release/host{}", std::env::consts::EXE_SUFFIX));
     let out = options
         .out
         .clone()

@@ -1,21 +1,16 @@
 //! The same training on `cpu` and on the backends of other libraries -> how their step times
 //! compare.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::random_model::Shape;
+use super::random_model::{Shape, Training, UNCOUNTED_STEPS, counted};
 use crate::backends::{self, Library};
 use crate::median::median;
-use crate::metrics;
 use crate::peers::speed::Preset;
-use crate::workspace::{Workspace, run};
-
-/// Steps at the start of each run whose times do not count: they touch memory for the first time.
-const UNCOUNTED_STEPS: usize = 2;
+use crate::workspace::Workspace;
 
 /// Options of `cargo xtask bench backends`.
 #[derive(Args)]
@@ -48,18 +43,10 @@ pub struct BenchBackendsOptions {
 
 /// A model of this size.
 fn shape(model: Preset) -> Shape {
-    let [width, layers, heads, kv_heads, feed_forward, vocabulary] = match model {
+    Shape::new(match model {
         Preset::Llama124m => [768, 12, 12, 4, 2048, 32000],
         Preset::Tiny => [64, 2, 4, 2, 192, 512],
-    };
-    Shape {
-        width,
-        layers,
-        heads,
-        kv_heads,
-        feed_forward,
-        vocabulary,
-    }
+    })
 }
 
 /// A host, its plugins, and the model and rows of all runs.
@@ -127,42 +114,16 @@ impl Bench<'_> {
     /// The step times of a run, in seconds.
     fn steps(&self, backend: &str, plugins: &str, dtype: &str) -> Result<Vec<f64>> {
         let options = self.options;
-        let out = self.folder.join("run");
-        if out.exists() {
-            fs::remove_dir_all(&out)?;
-        }
-        let mut host = backends::command(self.workspace, &self.host, &self.plugins);
-        host.args([
-            "train",
-            "--quiet",
-            "--backend",
-            backend,
-            "--plugins",
+        let training = Training {
+            folder: &self.folder,
             plugins,
-        ]);
-        self.paths(&mut host, &out);
-        for setting in [
-            "model.init=random".to_owned(),
-            "data.shuffle=false".to_owned(),
-            "model.recompute=none".to_owned(),
-            format!("model.compute={dtype}"),
-            format!("run.max_steps={}", options.steps),
-            format!("data.max_seq_len={}", options.sequence),
-            format!("data.batch_size={}", options.batch),
-            format!("data.micro_batch={}", options.batch),
-        ] {
-            host.args(["--set", &setting]);
-        }
-        host.stdout(std::process::Stdio::null());
-        run(&mut host)?;
-        let secs = metrics::numbers(&out, "step_secs")?;
-        Ok(secs.into_iter().skip(UNCOUNTED_STEPS).collect())
-    }
-
-    fn paths(&self, host: &mut std::process::Command, out: &Path) {
-        host.arg("--model").arg(self.folder.join("model"));
-        host.arg("--data").arg(self.folder.join("rows.jsonl"));
-        host.arg("--out").arg(out);
+            dtype,
+            steps: options.steps,
+            batch: options.batch,
+            sequence: options.sequence,
+        };
+        let host = backends::command(self.workspace, &self.host, &self.plugins);
+        counted(&training.run(host, &["--backend", backend])?, "step_secs")
     }
 }
 

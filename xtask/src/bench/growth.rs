@@ -10,26 +10,20 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::random_model::Shape;
+use super::random_model::{Shape, UNCOUNTED_STEPS};
 use crate::backends;
 use crate::workspace::Workspace;
 use point::{Point, Setting};
 
-/// Steps at the start of each run whose times do not count: they touch memory for the first time.
-const UNCOUNTED_STEPS: usize = 2;
-
-/// Tokens that every token table has.
-const VOCABULARY: u64 = 8192;
-
-/// Width, layers, heads, key heads and feed-forward of the models, the smallest first.
-const SHAPES: [[u64; 5]; 7] = [
-    [64, 2, 4, 2, 192],
-    [128, 6, 4, 2, 384],
-    [256, 8, 4, 2, 768],
-    [512, 12, 8, 4, 1536],
-    [768, 12, 12, 4, 2048],
-    [1024, 24, 16, 8, 2816],
-    [2048, 21, 32, 8, 5632],
+/// The models, the smallest first.
+const SHAPES: [Shape; 7] = [
+    Shape::new([64, 2, 4, 2, 192, 8192]),
+    Shape::new([128, 6, 4, 2, 384, 8192]),
+    Shape::new([256, 8, 4, 2, 768, 8192]),
+    Shape::new([512, 12, 8, 4, 1536, 8192]),
+    Shape::new([768, 12, 12, 4, 2048, 8192]),
+    Shape::new([1024, 24, 16, 8, 2816, 8192]),
+    Shape::new([2048, 21, 32, 8, 5632, 8192]),
 ];
 
 /// The model whose rows become longer.
@@ -69,41 +63,29 @@ pub struct GrowthOptions {
 /// Where a run fails or a file cannot be written.
 pub fn measure(workspace: &Workspace, options: &GrowthOptions) -> Result<()> {
     ensure!(
-        options.steps > UNCOUNTED_STEPS,
-        "more than {UNCOUNTED_STEPS} steps"
+        options.steps > UNCOUNTED_STEPS && options.models > 0 && options.longest >= ALL_TOKENS[0],
+        "a model, more than {UNCOUNTED_STEPS} steps, and rows of {} tokens or more",
+        ALL_TOKENS[0]
     );
     let setting = Setting {
         host: backends::host(workspace)?,
         folder: workspace.target.join("bench-growth"),
         root: workspace.root.clone(),
-        plugins: options.plugins.clone(),
-        dtype: options.dtype.clone(),
-        steps: options.steps,
+        options,
     };
-    let models = SHAPES.iter().take(options.models).map(shape);
+    let models = SHAPES.iter().take(options.models);
     let by_params = models
-        .map(|shape| setting.run(&shape, TOKENS))
+        .map(|shape| setting.run(shape, TOKENS))
         .collect::<Result<Vec<Point>>>()?;
     let tokens = ALL_TOKENS
         .into_iter()
         .filter(|&tokens| tokens <= options.longest);
-    let of_tokens = shape(&SHAPES[OF_TOKENS.min(options.models.max(1) - 1)]);
+    let of_tokens = &SHAPES[OF_TOKENS.min(options.models - 1)];
     let by_tokens = tokens
-        .map(|tokens| setting.run(&of_tokens, tokens))
+        .map(|tokens| setting.run(of_tokens, tokens))
         .collect::<Result<Vec<Point>>>()?;
     let out = options.out.clone();
     let out = out.unwrap_or_else(|| workspace.root.join("docs"));
     table::write(&out.join("growth.md"), options, [&by_params, &by_tokens])?;
     plot::draw(&out.join("growth.svg"), [&by_params, &by_tokens])
-}
-
-fn shape(&[width, layers, heads, kv_heads, feed_forward]: &[u64; 5]) -> Shape {
-    Shape {
-        width,
-        layers,
-        heads,
-        kv_heads,
-        feed_forward,
-        vocabulary: VOCABULARY,
-    }
 }

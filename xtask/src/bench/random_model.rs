@@ -1,29 +1,50 @@
-//! A shape -> the `config.json` of a Llama with random weights, and rows of tokens for it.
+//! A shape -> the `config.json` of a Llama with random weights, rows of tokens for it, and
+//! trainings on both.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+
+use crate::metrics;
+use crate::workspace::run;
+
+/// Steps at the start of each run whose numbers do not count: they touch memory for the first time.
+pub const UNCOUNTED_STEPS: usize = 2;
 
 /// The sizes of a Llama.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Numbers of a token's vector.
-    pub width: u64,
+    width: u64,
     /// Layers.
-    pub layers: u64,
+    layers: u64,
     /// Heads of queries.
-    pub heads: u64,
+    heads: u64,
     /// Heads of keys and values.
-    pub kv_heads: u64,
+    kv_heads: u64,
     /// Width of the feed-forward part.
-    pub feed_forward: u64,
+    feed_forward: u64,
     /// Tokens that there are.
-    pub vocabulary: u64,
+    vocabulary: u64,
 }
 
 impl Shape {
+    /// Width, layers, heads, key heads, feed-forward and vocabulary.
+    pub const fn new(sizes: [u64; 6]) -> Self {
+        let [width, layers, heads, kv_heads, feed_forward, vocabulary] = sizes;
+        Shape {
+            width,
+            layers,
+            heads,
+            kv_heads,
+            feed_forward,
+            vocabulary,
+        }
+    }
+
     fn config(&self) -> Value {
         json!({
             "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
@@ -57,4 +78,64 @@ impl Shape {
         fs::write(folder.join("rows.jsonl"), rows.join("\n") + "\n")?;
         Ok(())
     }
+}
+
+/// A training on the inputs that a shape has made.
+pub struct Training<'a> {
+    /// The folder of the inputs, and of the run.
+    pub folder: &'a Path,
+    /// What is trained.
+    pub plugins: &'a str,
+    /// Number type of products and activations.
+    pub dtype: &'a str,
+    /// Steps.
+    pub steps: usize,
+    /// Rows of a step.
+    pub batch: u64,
+    /// Tokens of a row.
+    pub sequence: u64,
+}
+
+impl Training<'_> {
+    /// Trains by `host` with further options, and returns the run's folder, which is cleared
+    /// before.
+    ///
+    /// # Errors
+    /// Where the run fails.
+    pub fn run(&self, mut host: Command, options: &[&str]) -> Result<PathBuf> {
+        let out = self.folder.join("run");
+        if out.exists() {
+            fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
+        }
+        host.args(["train", "--quiet", "--plugins", self.plugins, "--model"])
+            .arg(self.folder.join("model"))
+            .arg("--data")
+            .arg(self.folder.join("rows.jsonl"))
+            .arg("--out")
+            .arg(&out)
+            .args(options);
+        for setting in [
+            "model.init=random".to_owned(),
+            "model.recompute=none".to_owned(),
+            "data.shuffle=false".to_owned(),
+            format!("data.batch_size={}", self.batch),
+            format!("data.micro_batch={}", self.batch),
+            format!("data.max_seq_len={}", self.sequence),
+            format!("model.compute={}", self.dtype),
+            format!("run.max_steps={}", self.steps),
+        ] {
+            host.args(["--set", &setting]);
+        }
+        run(host.stdout(Stdio::null()))?;
+        Ok(out)
+    }
+}
+
+/// The numbers of `key` of a run's steps that count.
+///
+/// # Errors
+/// Where the run's metrics have none.
+pub fn counted(out: &Path, key: &str) -> Result<Vec<f64>> {
+    let numbers = metrics::numbers(out, key)?;
+    Ok(numbers.into_iter().skip(UNCOUNTED_STEPS).collect())
 }

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-use serde_json::json;
 
+use super::random_model::Shape;
 use crate::metrics;
 use crate::workspace::{Workspace, run};
+
+/// The model.
+const RANDOM: Shape = Shape::new([1024, 3, 16, 8, 2816, 2048]);
 
 /// A folder with a model of random weights, rows and plugins.
 pub struct BenchSetup<'a> {
@@ -27,9 +30,7 @@ impl<'a> BenchSetup<'a> {
             workspace,
             folder: workspace.target.join("bench"),
         };
-        if setup.folder.exists() {
-            fs::remove_dir_all(&setup.folder)?;
-        }
+        RANDOM.make_inputs(&setup.folder, 64, 128)?;
         fs::create_dir_all(setup.folder.join("plugins"))?;
         let host = ["build", "--release", "--quiet", "--package", "espalier-cli"];
         run(workspace.cargo().args(host))?;
@@ -41,23 +42,8 @@ impl<'a> BenchSetup<'a> {
     }
 
     fn make_model(&self) -> Result<()> {
-        let config = json!({
-            "model_type": "llama", "architectures": ["LlamaForCausalLM"],
-            "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 2816,
-            "num_hidden_layers": 3, "num_attention_heads": 16, "num_key_value_heads": 8,
-            "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
-            "hidden_act": "silu", "rope_theta": 10000.0, "initializer_range": 0.02,
-            "bos_token_id": 0, "eos_token_id": 1
-        });
-        let empty = self.folder.join("empty");
-        fs::create_dir(&empty)?;
-        fs::write(empty.join("config.json"), config.to_string())?;
-        let row = |row: u64| (0..128).map(move |at| 3 + (31 * row + 17 * at) % 2000);
-        let row = |index| json!({"input_ids": row(index).collect::<Vec<u64>>()}).to_string();
-        let rows: Vec<String> = (0..64).map(row).collect();
-        fs::write(self.folder.join("rows.jsonl"), rows.join("\n") + "\n")?;
         let random = ["--set", "model.init=random", "--set", "run.max_steps=0"];
-        self.host(&empty, "random", &random)
+        self.host(&self.folder.join("model"), "random", &random)
     }
 
     /// Trains in `out` with further arguments.

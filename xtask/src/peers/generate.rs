@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
 use serde::Deserialize;
 
-use super::speed::{Dtype, Inputs, Preset, Wanted, offline};
+use super::speed::{Dtype, Inputs, KEEP_MEMORY, Method, Preset, Wanted, offline, threads};
 use crate::backends;
 use crate::golden::require;
 use crate::median::median;
@@ -38,9 +38,9 @@ pub struct GenerateOptions {
     /// Rounds, each an answer by the host and by the peer
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Threads of either side
-    #[arg(long, default_value_t = 2)]
-    threads: u64,
+    /// Threads of either side [default: one for each core]
+    #[arg(long, value_parser = value_parser!(u64).range(1..))]
+    threads: Option<u64>,
 }
 
 /// How a model's linears are stored.
@@ -76,6 +76,7 @@ struct Turns<'a> {
     options: &'a GenerateOptions,
     host: PathBuf,
     inputs: Inputs,
+    threads: String,
 }
 
 /// Answers by both in turns, and prints the table.
@@ -94,6 +95,7 @@ pub fn measure(workspace: &Workspace, options: &GenerateOptions) -> Result<()> {
     let turns = Turns {
         workspace,
         options,
+        threads: threads(options.threads)?.to_string(),
         host: backends::host(workspace)?,
         inputs: Inputs::make(workspace, &wanted, &workspace.target.join("peers-generate"))?,
     };
@@ -134,10 +136,14 @@ impl Turns<'_> {
         host.args(["generate", "--prompt", PROMPT, "--model"])
             .arg(self.inputs.folder.join("model"))
             .args(["--max-tokens", &options.tokens.to_string()])
-            .args(["--threads", &options.threads.to_string()])
-            .args(["--set", &format!("model.compute={dtype}")]);
+            .args(["--threads", &self.threads])
+            .args(["--set", &format!("model.compute={dtype}")])
+            .env_remove("GLIBC_TUNABLES");
         if let Base::Nf4 = base {
             host.args(["--plugins", "nf4"]);
+            for (key, value) in Method::Nf4.quantizer_settings() {
+                host.args(["--set", &format!("{key}={value}")]);
+            }
         }
         let output = host.stdout(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -157,14 +163,14 @@ impl Turns<'_> {
 
     fn peer(&self, base: Base, dtype: Dtype) -> Result<Printed> {
         let options = self.options;
-        let threads = options.threads.to_string();
         let mut peer = Command::new(&options.python);
         peer.arg(self.workspace.root.join("tests/peers/generate_peer.py"))
             .arg(&self.inputs.folder)
             .args(["--method", base.name(), "--dtype", &dtype.to_string()])
-            .args(["--threads", &threads, "--prompt", PROMPT])
+            .args(["--threads", &self.threads, "--prompt", PROMPT])
             .args(["--tokens", &options.tokens.to_string()])
-            .env("OMP_NUM_THREADS", &threads);
+            .env("OMP_NUM_THREADS", &self.threads)
+            .env("GLIBC_TUNABLES", KEEP_MEMORY);
         offline(&mut peer);
         let output = peer.output()?;
         let text = String::from_utf8_lossy(&output.stderr);

@@ -19,11 +19,12 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};
 
-pub use case::Dtype;
-use case::{Case, Method};
+use case::Case;
+pub use case::{Dtype, Method};
 use host::Host;
 pub use inputs::{Inputs, Preset, Wanted};
 use machine::Machine;
+pub use peer::KEEP_MEMORY;
 use peer::Peer;
 use record::Record;
 use summary::Summary;
@@ -89,10 +90,7 @@ pub struct SpeedOptions {
 
 impl SpeedOptions {
     fn threads(&self) -> Result<u64> {
-        let cores = || thread::available_parallelism().map(|cores| cores.get() as u64);
-        self.threads
-            .map_or_else(cores, Ok)
-            .context("the number of cores is unknown; pass --threads N")
+        threads(self.threads)
     }
 
     fn sides(&self) -> Vec<Side> {
@@ -102,6 +100,17 @@ impl SpeedOptions {
             .chain(allocators.map(Side::Peer))
             .collect()
     }
+}
+
+/// The threads that were asked for, or one for each core.
+///
+/// # Errors
+/// Where the number of cores is unknown.
+pub fn threads(asked: Option<u64>) -> Result<u64> {
+    let cores = || thread::available_parallelism().map(|cores| cores.get() as u64);
+    asked
+        .map_or_else(cores, Ok)
+        .context("the number of cores is unknown; pass --threads N")
 }
 
 /// Trains by the host and by the peers in turns, and prints the table.

@@ -84,12 +84,13 @@ pub fn multiply(backend: &dyn Backend) -> Result<()> {
         Err(error) if error.code == ErrorCode::UNSUPPORTED => return Ok(()),
         prepared => prepared?,
     };
-    let [x, y] = [4 * ROWS * WIDTH; 2];
-    let sizes = [x, 4 * WIDTH * WIDTH, y, prepared.workspace_bytes];
-    let ranges: Vec<BufferRange> = sizes
-        .iter()
-        .map(|&bytes| zeros(device, bytes))
-        .collect::<Result<_>>()?;
+    let value_bytes = 4 * ROWS * WIDTH;
+    let ranges = [
+        zeros(device, value_bytes)?,
+        zeros(device, 4 * WIDTH * WIDTH)?,
+        zeros(device, value_bytes)?,
+        zeros(device, prepared.workspace_bytes)?,
+    ];
     device.launch(&Launch {
         kernel: prepared.kernel,
         stream: Stream(0),

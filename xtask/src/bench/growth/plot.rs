@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use super::point::Point;
@@ -12,14 +12,14 @@ const SIZE: (u32, u32) = (1080, 420);
 const COLORS: [RGBColor; 2] = [RGBColor(0x1f, 0x6f, 0xb2), RGBColor(0xc4, 0x5a, 0x1b)];
 const NAMES: [&str; 2] = ["parameters grow", "tokens grow"];
 
-/// Draws the two panels.
+/// Draws three panels: time, and memory by either.
 ///
 /// # Errors
 /// Where the file cannot be written.
 pub fn draw(path: &Path, series: [&[Point]; 2]) -> Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let drawn = |error: &dyn std::fmt::Display| anyhow!("{}: {error}", path.display());
-    area.fill(&WHITE).map_err(|error| drawn(&error))?;
+    let file = || format!("cannot write {}", path.display());
+    area.fill(&WHITE).with_context(file)?;
     let panels = area.split_evenly((1, 3));
     let points = |series: &[Point], of: fn(&Point) -> (f64, f64)| -> Vec<(f64, f64)> {
         series.iter().map(of).collect()
@@ -45,7 +45,7 @@ pub fn draw(path: &Path, series: [&[Point]; 2]) -> Result<()> {
         ["tokens of a row", "peak, MB"],
         &[&[], &by_tokens],
     )?;
-    area.present().map_err(|error| drawn(&error))
+    area.present().with_context(file)
 }
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;

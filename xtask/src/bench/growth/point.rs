@@ -2,31 +2,25 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::UNCOUNTED_STEPS;
-use crate::bench::random_model::Shape;
+use super::GrowthOptions;
+use crate::bench::random_model::{Shape, Training, counted};
 use crate::median::median;
-use crate::metrics;
-use crate::workspace::run;
 
 /// What all trainings have in common.
-pub struct Setting {
+pub struct Setting<'a> {
     /// The host's program.
     pub host: PathBuf,
     /// Where inputs and runs go.
     pub folder: PathBuf,
     /// The root of the workspace.
     pub root: PathBuf,
-    /// What is trained.
-    pub plugins: String,
-    /// Number type of products.
-    pub dtype: String,
-    /// Steps of a run.
-    pub steps: usize,
+    /// What is trained, in which number type, and for how long.
+    pub options: &'a GrowthOptions,
 }
 
 /// The measurement of a training.
@@ -49,39 +43,26 @@ pub struct Point {
     pub machine: String,
 }
 
-impl Setting {
+impl Setting<'_> {
     /// Trains a model of this shape on rows of `tokens` tokens, one a step.
     ///
     /// # Errors
     /// Where the run fails or its files lack a number.
     pub fn run(&self, shape: &Shape, tokens: u64) -> Result<Point> {
-        shape.make_inputs(&self.folder, self.steps as u64, tokens)?;
-        let out = self.folder.join("run");
-        let mut host = Command::new(&self.host);
-        host.current_dir(&self.root)
-            .args(["train", "--quiet", "--plugins", &self.plugins, "--model"])
-            .arg(self.folder.join("model"))
-            .arg("--data")
-            .arg(self.folder.join("rows.jsonl"))
-            .arg("--out")
-            .arg(&out);
-        for setting in [
-            "model.init=random".to_owned(),
-            "model.recompute=none".to_owned(),
-            "data.shuffle=false".to_owned(),
-            "data.batch_size=1".to_owned(),
-            "data.micro_batch=1".to_owned(),
-            format!("data.max_seq_len={tokens}"),
-            format!("model.compute={}", self.dtype),
-            format!("run.max_steps={}", self.steps),
-        ] {
-            host.args(["--set", &setting]);
-        }
-        run(host.stdout(Stdio::null()))?;
-        let counted = |key| -> Result<f64> {
-            let numbers = metrics::numbers(&out, key)?;
-            Ok(median(numbers.into_iter().skip(UNCOUNTED_STEPS).collect()))
+        let options = self.options;
+        shape.make_inputs(&self.folder, options.steps as u64, tokens)?;
+        let training = Training {
+            folder: &self.folder,
+            plugins: &options.plugins,
+            dtype: &options.dtype,
+            steps: options.steps,
+            batch: 1,
+            sequence: tokens,
         };
+        let mut host = Command::new(&self.host);
+        host.current_dir(&self.root);
+        let out = training.run(host, &[])?;
+        let of_step = |key| counted(&out, key).map(median);
         let record: Value = serde_json::from_str(&fs::read_to_string(out.join("run.json"))?)?;
         let number = |pointer: &str| {
             let found = record.pointer(pointer).and_then(Value::as_f64);
@@ -90,10 +71,10 @@ impl Setting {
         let point = Point {
             params: number("/model/num_params")?,
             tokens: tokens as f64,
-            secs: counted("step_secs")?,
-            flops: counted("launch_flops")?,
-            share_of_peak: counted("speed_of_light")?,
-            peak_bytes: counted("peak_host_bytes")?,
+            secs: of_step("step_secs")?,
+            flops: of_step("launch_flops")?,
+            share_of_peak: of_step("speed_of_light")?,
+            peak_bytes: of_step("peak_host_bytes")?,
             planned_bytes: planned(&record).context("run.json has no planned memory")?,
             machine: format!(
                 "{}, {}",

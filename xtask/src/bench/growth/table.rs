@@ -59,7 +59,7 @@ fn rows(points: &[Point]) -> String {
     for point in points {
         let cells = [
             format!("{:.1}", point.params / 1e6),
-            format!("{}", point.tokens),
+            point.tokens.to_string(),
             format!("{:.4}", point.secs),
             format!("{:.0}", point.tokens / point.secs),
             format!("{:.1}", point.flops / 1e9),

@@ -33,6 +33,22 @@ impl Method {
         }
     }
 
+    /// The host's settings of its quantizer: blocks, groups and scales as the peer's.
+    pub fn quantizer_settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Method::Nf4 => &[
+                ("quantizer.nf4.block_size", "64"),
+                ("quantizer.nf4.double_quant", "true"),
+            ],
+            Method::Hqq => &[
+                ("quantizer.hqq.bits", "4"),
+                ("quantizer.hqq.group_size", "64"),
+                ("quantizer.hqq.axis", "1"),
+            ],
+            Method::Lora | Method::Full => &[],
+        }
+    }
+
     /// As in `LEARNING_RATES` of `tests/peers/speed_peer.py`.
     pub fn learning_rate(self) -> f64 {
         match self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::case::{Case, Method};
+use super::case::Case;
 use super::inputs::Inputs;
 use super::timed_run::{Side, TimedRun};
 use super::{SpeedOptions, watched};
@@ -129,19 +129,12 @@ impl<'a> Host<'a> {
             ("optim.weight_decay", "0.0".to_owned()),
             ("optim.clip_norm", "0.0".to_owned()),
         ];
-        let coding: &[(&str, &str)] = match case.method {
-            Method::Nf4 => &[
-                ("quantizer.nf4.block_size", "64"),
-                ("quantizer.nf4.double_quant", "true"),
-            ],
-            Method::Hqq => &[
-                ("quantizer.hqq.bits", "4"),
-                ("quantizer.hqq.group_size", "64"),
-                ("quantizer.hqq.axis", "1"),
-            ],
-            Method::Lora | Method::Full => &[],
-        };
-        settings.extend(coding.iter().map(|&(key, value)| (key, value.to_owned())));
+        settings.extend(
+            case.method
+                .quantizer_settings()
+                .iter()
+                .map(|&(key, value)| (key, value.to_owned())),
+        );
         settings
     }
 }

@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 
 /// Keeps glibc from returning memory to the kernel and fetching it again in every step, which
 /// costs the peers up to half of their speed.
-const KEEP_MEMORY: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.mmap_max=0";
+pub const KEEP_MEMORY: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.mmap_max=0";
 
 /// Runs the peers.
 pub struct Peer<'a> {
