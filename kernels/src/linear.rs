@@ -13,24 +13,45 @@ use espalier_interface::Services;
 
 use self::scaled::Scaled;
 use crate::element::Element;
-use crate::matmul::{Combine, Dense, Isa, Operand, Output, Rows, Scalar, Sum, matmul, matmul_of};
+use crate::matmul::{
+    Combine, Dense, Isa, LowRank, LowRankTurn, Operand, Output, Rows, Scalar, Sum, matmul,
+    matmul_adapted, matmul_of,
+};
 
-pub use crate::matmul::{sum_workspace_bytes, workspace_bytes};
+pub use crate::matmul::{adapted_workspace_bytes, sum_workspace_bytes, workspace_bytes};
 
 /// Tokens that a product is written to, with what it is added to.
-pub struct Onto<'a, E> {
+pub struct Onto<'a, E: Element> {
     /// They are written whole.
     pub values: &'a mut [E],
     /// What they are of the product.
     pub sum: Sum<'a, E>,
+    /// The low-rank product of an adapter: forward it is added to them, in gradients they are added
+    /// to it.
+    pub adapter: Option<Adapter<'a, E>>,
 }
 
-impl<'a, E: Copy> Onto<'a, E> {
+impl<'a, E: Element> Onto<'a, E> {
     /// The product alone.
     pub fn product(values: &'a mut [E]) -> Self {
         let sum = Sum::PRODUCT;
-        Onto { values, sum }
+        Onto {
+            values,
+            sum,
+            adapter: None,
+        }
     }
+}
+
+/// The low-rank product of an adapter.
+#[derive(Clone, Copy)]
+pub struct Adapter<'a, E: Element> {
+    /// What is multiplied, `[T, R]`.
+    pub narrow: &'a [E],
+    /// `up`, `[N, R]`, or for gradients `down`, `[R, M]`.
+    pub weight: &'a dyn Rows<E::Acc>,
+    /// What the tokens are of it.
+    pub sum: Sum<'a, E>,
 }
 
 /// The gradient of a weight, to which `alpha`, a power of two, times a product is added.
@@ -43,14 +64,15 @@ pub struct WeightGradient<'a, S> {
     pub alpha: f64,
 }
 
-/// `y = (added +) (alpha) (x W^T (+ bias))`, by the kernels of `isa`.
+/// `y = (added +) (alpha) (x W^T (+ bias))`, then an adapter's product, by the kernels of `isa`.
 ///
 /// # Shapes
 /// x `[T, M]`, weight `[N, M]`, bias `[1, N]`, y and what is added `[T, N]`.
 ///
 /// # Panics
 /// Where shapes disagree, the workspace is under [`workspace_bytes`] of one thread (under
-/// [`sum_workspace_bytes`] for more than a product), or this CPU lacks `isa`.
+/// [`sum_workspace_bytes`] for more than a product, [`adapted_workspace_bytes`] with an adapter),
+/// or this CPU lacks `isa`.
 pub fn forward<E: Element>(
     isa: Isa,
     services: &dyn Services,
@@ -70,11 +92,14 @@ pub fn forward<E: Element>(
         combine: Combine::Sum(y.sum),
         bias,
     };
-    let (x, weight) = (Operand::over_cols(&x), Operand::over_cols(weight));
-    matmul(isa, services, x, weight, out, workspace);
+    let sides = (Operand::over_cols(&x), Operand::over_cols(weight));
+    let low_rank = y
+        .adapter
+        .map(|adapter| (adapter, Operand::over_cols as Over<_>, LowRankTurn::After));
+    product(isa, services, sides, low_rank, out, workspace);
 }
 
-/// `dx = (added +) (alpha) dy W`.
+/// `dx = (added +) (alpha) dy W`, after an adapter's product.
 ///
 /// # Shapes
 /// dy `[T, N]`, weight `[N, M]`, dx and what is added `[T, M]`.
@@ -99,8 +124,40 @@ pub fn input_backward<E: Element>(
         combine: Combine::Sum(dx.sum),
         bias: None,
     };
-    let (dy, weight) = (Operand::over_cols(&dy), Operand::over_rows(weight));
-    matmul(isa, services, dy, weight, out, workspace);
+    let sides = (Operand::over_cols(&dy), Operand::over_rows(weight));
+    let low_rank = dx
+        .adapter
+        .map(|adapter| (adapter, Operand::over_rows as Over<_>, LowRankTurn::Before));
+    product(isa, services, sides, low_rank, out, workspace);
+}
+
+/// How a low-rank weight is read.
+type Over<'a, S> = fn(&'a dyn Rows<S>) -> Operand<'a, S>;
+
+/// A product of tokens and a weight, and that of its adapter.
+fn product<'a, E: Element>(
+    isa: Isa,
+    services: &dyn Services,
+    (left, right): (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
+    low_rank: Option<(Adapter<'a, E>, Over<'a, E::Acc>, LowRankTurn)>,
+    out: Output<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let Some((adapter, over, turn)) = low_rank else {
+        return matmul(isa, services, left, right, out, workspace);
+    };
+    let right_of = over(adapter.weight);
+    let (_, rank) = right_of.size();
+    let narrow = tokens(adapter.narrow, rank, out.values.len(), out.stride);
+    let low_rank = LowRank {
+        left: Operand::over_cols(&narrow),
+        right: right_of,
+        sum: adapter.sum,
+        turn,
+    };
+    matmul_adapted(isa, services, (left, right), low_rank, out, workspace);
 }
 
 /// `dW += alpha dy^T x`, in the dtype of sums.

@@ -25,6 +25,7 @@ mod detect;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_variables))]
 mod few_rows;
 mod isa;
+mod low_rank;
 mod many_rows;
 mod micro;
 mod nibbles;
@@ -36,6 +37,7 @@ mod rounding;
 mod scalar;
 mod slots;
 mod source;
+mod task_space;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod threads;
@@ -53,6 +55,7 @@ pub use isa::Isa;
 pub use micro::Update;
 pub use nibbles::{BlockScales, Nibbles};
 use product::Product;
+pub use product::{LowRank, LowRankTurn};
 pub use rounding::Sum;
 pub use scalar::Scalar;
 pub(crate) use slots::{bytes as slot_bytes, each as each_task, each_sharing as each_task_sharing};
@@ -94,6 +97,21 @@ where
     plain.max(bytes_of::<E>(isa, threads, most, SumHome::Beside))
 }
 
+/// [`sum_workspace_bytes`] for [`matmul_adapted`] with a product of `rank` steps.
+pub fn adapted_workspace_bytes<E: Element>(
+    isa: Isa,
+    threads: usize,
+    [rows, cols, depth]: [usize; 3],
+    rank: usize,
+) -> usize
+where
+    E::Acc: Scalar,
+{
+    let apart = |depth| sum_workspace_bytes::<E>(isa, threads, [rows, cols, depth]);
+    let both = apart(depth) + low_rank::bytes::<E::Acc>(threads);
+    both.max(apart(rank))
+}
+
 fn bytes_of<E: Element>(isa: Isa, threads: usize, most: [usize; 3], home: SumHome) -> usize
 where
     E::Acc: Scalar,
@@ -129,6 +147,54 @@ pub fn matmul<E: Element>(
     matmul_of(isa, services, left, right, out, workspace);
 }
 
+/// [`matmul`], and a product of few steps beside it: the bits of two calls, but what the first of
+/// them writes is still in a cache.
+///
+/// # Panics
+/// As [`matmul`].
+pub fn matmul_adapted<E: Element>(
+    isa: Isa,
+    services: &dyn Services,
+    (left, right): (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
+    low_rank: LowRank<'_, E>,
+    out: Output<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let isa = isa.serving(E::DTYPE);
+    let (rows, _) = left.size();
+    let sides = (left, right);
+    if rows > few_rows::MOST_ROWS && low_rank.is_of_few_steps(isa) {
+        return multiply(isa, services, sides, Some(low_rank), out, workspace);
+    }
+    let Output {
+        values,
+        stride,
+        combine,
+        bias,
+    } = out;
+    let narrow = (low_rank.left, low_rank.right);
+    let calls = [
+        (sides, combine, bias),
+        (narrow, Combine::Sum(low_rank.sum), None),
+    ];
+    let turns = match low_rank.turn {
+        LowRankTurn::Before => [1, 0],
+        LowRankTurn::After => [0, 1],
+    };
+    for turn in turns {
+        let (sides, combine, bias) = calls[turn];
+        let out = Output {
+            values: &mut *values,
+            stride,
+            combine,
+            bias,
+        };
+        multiply(isa, services, sides, None, out, workspace);
+    }
+}
+
 /// [`matmul`] where both operands are stored in the dtype that `isa` was asked to serve
 /// ([`Isa::serving`]), which may differ from the output's.
 pub(crate) fn matmul_of<E: Element>(
@@ -136,6 +202,20 @@ pub(crate) fn matmul_of<E: Element>(
     services: &dyn Services,
     left: Operand<'_, E::Acc>,
     right: Operand<'_, E::Acc>,
+    out: Output<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    multiply(isa, services, (left, right), None, out, workspace);
+}
+
+/// A product, and one of few steps beside it.
+fn multiply<E: Element>(
+    isa: Isa,
+    services: &dyn Services,
+    (left, right): (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
+    low_rank: Option<LowRank<'_, E>>,
     out: Output<'_, E>,
     workspace: &mut [u8],
 ) where
@@ -166,6 +246,10 @@ pub(crate) fn matmul_of<E: Element>(
         bias.is_none_or(|bias| bias.size() == (1, cols)),
         "the bias is not as long as a row"
     );
+    assert!(
+        low_rank.is_none_or(|low_rank| low_rank.fits([rows, cols], values.len())),
+        "a low-rank product has another shape"
+    );
     let product = Product {
         isa,
         left,
@@ -174,9 +258,11 @@ pub(crate) fn matmul_of<E: Element>(
         stride,
         sums,
         bias,
+        low_rank,
     };
     let few = FewRows(&product);
     if few.is_of_few_rows() {
+        assert!(low_rank.is_none(), "a product of few rows alone");
         // SAFETY: the output was checked and is borrowed here alone; `isa` was checked.
         return unsafe { few.compute(services, workspace) };
     }

@@ -59,6 +59,8 @@ fn fused_ops_are_within_their_bounds_when_decomposed() {
         "linear.2",
         "linear_input_backward.2",
         "linear_weight_backward.2",
+        "linear.4",
+        "linear_input_backward.4",
     ] {
         let backend = CpuBackend::new(Arc::new(Threads::new(2)));
         let cpu = backend.open(0).expect("the machine");

@@ -144,8 +144,10 @@ fn results_that_follow_from_the_workspace_are_found() {
         "linear_weight_backward",
         "linear.2",
         "linear.3",
+        "linear.4",
         "linear_input_backward.2",
         "linear_input_backward.3",
+        "linear_input_backward.4",
         "linear_weight_backward.2",
         "rms_norm_weight_backward",
         "attention",
@@ -186,6 +188,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
     let backward = [
         "linear_input_backward",
         "linear_input_backward.2",
+        "linear_input_backward.4",
         "rms_norm_backward",
         "rms_norm_backward.2",
         "rope_backward",

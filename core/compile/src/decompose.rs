@@ -131,6 +131,25 @@ const DECOMPOSITIONS: &[Decomposition] = &[
     },
 ];
 
+/// The fused ops that are version 4 of others.
+const FUSED_4: &[Decomposition] = &[
+    Decomposition {
+        op: "linear",
+        decompose: linear::adapted,
+        parts: &["add", "linear", "scale"],
+    },
+    Decomposition {
+        op: "linear_input_backward",
+        decompose: linear::adapted_backward,
+        parts: &[
+            "add",
+            "linear_input_backward",
+            "linear_weight_backward",
+            "scale",
+        ],
+    },
+];
+
 /// The fused ops that are version 3 of others.
 const FUSED_3: &[Decomposition] = &[
     Decomposition {
@@ -189,6 +208,7 @@ fn decomposition(op: &str, version: u32) -> Option<&'static Decomposition> {
         1 => DECOMPOSITIONS,
         2 => FUSED,
         3 => FUSED_3,
+        4 => FUSED_4,
         _ => return None,
     };
     table.iter().find(|one| one.op == op)

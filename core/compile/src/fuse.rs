@@ -1,10 +1,12 @@
 //! Products and gradients of norms, and sums and multiples of their results alone; rotations by the
-//! same angles; both gradients of a product -> fused calls, where a backend lists them.
+//! same angles; both gradients of a product; a product and its adapter's -> fused calls, where a
+//! backend lists them.
 //!
 //! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
 //! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
 //! and memory depend on it.
 
+mod adapted;
 mod pairs;
 
 use std::collections::HashMap;
@@ -52,6 +54,12 @@ pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     }
     if ops.lists("linear_input_backward", pairs::GRADIENTS) {
         pairs::gradients(&mut backward.nodes);
+    }
+    if ops.lists("linear", adapted::ADAPTED) {
+        adapted::products(unit, &uses);
+    }
+    if ops.lists("linear_input_backward", adapted::ADAPTED) {
+        adapted::gradients(&unit.graph, &mut backward.nodes, &uses);
     }
 }
 

@@ -40,6 +40,7 @@ const OPS: &[&[OpCheck]] = &[
     cases::embedding::OPS,
     cases::linear::OPS,
     cases::fused::OPS,
+    cases::adapted::OPS,
     cases::norm::OPS,
     cases::rope::OPS,
     cases::attention::OPS,

@@ -368,7 +368,7 @@ fn launches_and_their_operations_are_counted_by_op() {
         assert_near(sum, all, 1e-9, key);
     }
     // Fewer than the 96 of a graph whose products add nothing.
-    assert_eq!(number(&plan, "/launches/layer/launches"), 52.0);
+    assert_eq!(number(&plan, "/launches/layer/launches"), 38.0);
     let tokens = 4096.0;
     let weights = 6_979_321_856.0 + 525_336_576.0 + 41_943_040.0;
     let products = number(&plan, "/launches/ops/linear/flops");

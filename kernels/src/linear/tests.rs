@@ -1,5 +1,6 @@
 //! Layers with biases and packed weights: values, gradients and bits.
 
+mod adapted;
 mod tiled;
 
 use half::{bf16, f16};

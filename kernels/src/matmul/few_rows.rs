@@ -49,7 +49,7 @@ fn most_rows(isa: Isa, dtype: DType) -> usize {
 }
 
 /// The largest of these.
-const MOST_ROWS: usize = 16;
+pub(super) const MOST_ROWS: usize = 16;
 /// Columns of the output that are computed at a time.
 const WIDE: usize = 32;
 /// Most lanes of a vector.

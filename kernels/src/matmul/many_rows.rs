@@ -7,11 +7,13 @@ use super::block::EDGE;
 use super::blocking::{Blocking, MOST_PARTS, task_rows};
 use super::combine::SumHome;
 use super::depth::{DEPTH, Depth};
+use super::low_rank;
 use super::panel::{STRIP, TAIL};
 use super::pipeline::{BUFFERS, Order, Pipeline, Task};
 use super::product::Product;
 use super::slots::{self, Slots};
-use super::tasks::{ROW_GAP, Shared};
+use super::task_space::ROW_GAP;
+use super::tasks::Shared;
 use super::{Isa, Scalar};
 use crate::element::Element;
 use crate::split::Parts;
@@ -27,7 +29,7 @@ struct Space {
 }
 
 impl Space {
-    fn of(isa: Isa, blocking: &Blocking, home: SumHome) -> Self {
+    fn of(isa: Isa, blocking: &Blocking, home: SumHome, low_rank: usize) -> Self {
         let rows = task_rows(isa);
         let sums = match home {
             SumHome::Beside if !blocking.keeps_sums() => rows * (blocking.sum_cols() + ROW_GAP),
@@ -42,6 +44,7 @@ impl Space {
                 + EDGE
                 + blocking.own_cols() * DEPTH
                 + blocking.chunk()
+                + low_rank
                 + sums,
         }
     }
@@ -62,7 +65,7 @@ where
     let sizes = depth.shallower(MOST_PARTS + 1).flat_map(|depth| {
         [rows, rows.min(task_rows(isa))].map(|rows| {
             let blocking = Blocking::new([rows, cols], depth, home, threads);
-            let space = Space::of(isa, &blocking, home);
+            let space = Space::of(isa, &blocking, home, 0);
             slots::bytes::<E::Acc>(space.packed + space.kept, space.share, threads)
         })
     });
@@ -84,7 +87,8 @@ pub(super) fn multiply<E: Element>(
     let depth = Depth::new(product.isa, elements);
     let home = product.sums.home();
     let blocking = Blocking::new([rows, cols], depth, home, services.threads());
-    let space = Space::of(product.isa, &blocking, home);
+    let low_rank = product.low_rank.map_or(0, |_| low_rank::SPACE);
+    let space = Space::of(product.isa, &blocking, home, low_rank);
     let order = Order {
         units: blocking.units(),
         packs: blocking.packs(product.right.summed),

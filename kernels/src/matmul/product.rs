@@ -4,10 +4,14 @@
 use std::ops::Range;
 
 use super::combine::Sums;
+use super::rounding::Sum;
 use super::source::{Operand, Rows};
 use super::{Isa, Scalar};
 use crate::element::Element;
 use crate::split::Parts;
+
+/// Most steps of a low-rank product that is computed by the tasks of the other one.
+pub(super) const MOST_LOW_RANK_STEPS: usize = 128;
 
 /// A product of one launch.
 pub(super) struct Product<'a, E: Element>
@@ -25,6 +29,55 @@ where
     pub sums: Sums<'a, E>,
     /// Added to every row before rounding.
     pub bias: Option<&'a dyn Rows<E::Acc>>,
+    /// Computed by the same tasks.
+    pub low_rank: Option<LowRank<'a, E>>,
+}
+
+/// Which of two products goes into the output first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LowRankTurn {
+    /// The low-rank one.
+    Before,
+    /// The other one.
+    After,
+}
+
+/// A product of low rank beside another one.
+#[derive(Clone, Copy)]
+pub struct LowRank<'a, E: Element>
+where
+    E::Acc: Scalar,
+{
+    /// `[rows, rank]`.
+    pub left: Operand<'a, E::Acc>,
+    /// `[rank, cols]`.
+    pub right: Operand<'a, E::Acc>,
+    /// What the output is of it.
+    pub sum: Sum<'a, E>,
+    /// Whether the output holds the other product by then, or is given to that one.
+    pub turn: LowRankTurn,
+}
+
+impl<'a, E: Element> LowRank<'a, E>
+where
+    E::Acc: Scalar,
+{
+    /// Whether the tasks of the other product can add it.
+    pub(super) fn is_of_few_steps(&self, isa: Isa) -> bool {
+        let (_, rank) = self.left.size();
+        rank > 0 && isa.steps(rank) <= MOST_LOW_RANK_STEPS
+    }
+
+    /// Whether the other product's tasks compute it then.
+    pub(super) fn is_due(this: Option<&Self>, turn: LowRankTurn) -> Option<&Self> {
+        this.filter(|low_rank| low_rank.turn == turn)
+    }
+
+    /// Whether it belongs to an output of these rows, columns and elements.
+    pub(super) fn fits(&self, [rows, cols]: [usize; 2], len: usize) -> bool {
+        let ((left, rank), (right, right_rank)) = (self.left.size(), self.right.size());
+        (left, right, right_rank) == (rows, cols, rank) && self.sum.fits(len)
+    }
 }
 
 impl<E: Element> Product<'_, E>

@@ -7,19 +7,17 @@ use super::block::{EDGE, GROUP_COLS, PackedPart, Tile, pack_left, right_cut};
 use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
+use super::low_rank;
 use super::pack::pack;
 use super::panel::{Panel, STRIP, TAIL};
 use super::pipeline::BUFFERS;
-use super::product::Product;
+use super::product::{LowRank, LowRankTurn, Product};
 use super::rounding::{Sum, store_row};
+use super::task_space::{ROW_GAP, TaskSpace};
 use super::{Scalar, Update};
 use crate::element::Element;
 use crate::simd::vectorized;
 use crate::split::Parts;
-
-/// Elements between the end of a row of sums and the next row, so that rows do not share their
-/// places in a cache.
-pub(super) const ROW_GAP: usize = 16;
 
 /// What the threads of a product share.
 pub(super) struct Shared<'a, E: Element>
@@ -76,6 +74,10 @@ where
         let (left, memory) = memory.split_at_mut(task_rows(self.product.isa) * DEPTH + TAIL);
         let (edge, memory) = memory.split_at_mut(EDGE);
         let (right, memory) = memory.split_at_mut(self.blocking.own_cols() * DEPTH);
+        let (low_rank, memory) = memory.split_at_mut(match self.product.low_rank {
+            Some(_) => low_rank::SPACE,
+            None => 0,
+        });
         let (added, sums) = memory.split_at_mut(self.blocking.chunk());
         let mut space = TaskSpace {
             scratch,
@@ -83,23 +85,29 @@ where
             right,
             edge,
         };
-        let bias = self
-            .product
-            .bias
-            .filter(|_| unit.parts.end == self.depth.parts());
+        let completes = unit.parts.end == self.depth.parts();
+        let bias = self.product.bias.filter(|_| completes);
         let added = bias.map(|bias| {
             let (values, _) = bias.window(0..1, cols.clone(), added);
             &values[..cols.len()]
         });
         let (unit, tile) = ((unit_idx, &unit), (rows, cols));
+        let both = self.product.low_rank.as_ref();
+        let is_first = unit.1.parts.start == 0;
+        if let Some(of) = LowRank::is_due(both, LowRankTurn::Before).filter(|_| is_first) {
+            low_rank::multiply(self.product, of, tile.clone(), &mut space, low_rank);
+        }
         match self.product.sums {
             Sums::InOutput(update) => {
-                self.sum_in_output(unit, tile, (update, added), &mut space);
+                self.sum_in_output(unit, tile.clone(), (update, added), &mut space);
             }
             Sums::Beside(sum) => {
                 let sums = self.sums(unit.1, &tile, sums);
-                self.sum_beside(unit, tile, (sums, sum), added, &mut space);
+                self.sum_beside(unit, tile.clone(), (sums, sum), added, &mut space);
             }
+        }
+        if let Some(of) = LowRank::is_due(both, LowRankTurn::After).filter(|_| completes) {
+            low_rank::multiply(self.product, of, tile, &mut space, low_rank);
         }
     }
 
@@ -263,17 +271,6 @@ where
             unsafe { packed.multiply(update, None, tile, round) };
         }
     }
-}
-
-/// A task's own memory beside its sums.
-struct TaskSpace<'a, S> {
-    /// For widening and decoding.
-    scratch: &'a mut [S],
-    /// Packed rows of a part.
-    left: &'a mut [S],
-    /// Packed columns of a part, where the task packs them itself.
-    right: &'a mut [S],
-    edge: &'a mut [S],
 }
 
 /// Adds a row of bias.

@@ -63,6 +63,7 @@ const OPS: &[(u32, &[Op])] = &[
     (1, linear::OPS),
     (2, linear::FUSED),
     (3, linear::FUSED_3),
+    (4, linear::FUSED_4),
     (1, matmul::OPS),
     (1, param_value::OPS),
     (1, reduce::OPS),

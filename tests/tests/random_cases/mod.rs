@@ -76,6 +76,7 @@ fn bugs_of_some_shapes_and_attributes_are_found() {
             ("rope.2", "no scaling", unscaled),
             ("rms_norm", "another eps", eps),
             ("linear.2", "no alpha", alpha),
+            ("linear.4", "no alpha", alpha),
             ("linear", "the last code", code),
             ("linear_input_backward.2", "no alpha", alpha),
             ("adamw", "the last gradient", Bug::Drops(0, 4)),

@@ -9,40 +9,64 @@ use crate::grad::Target;
 
 pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let (added, residual) = (whole.inputs.get(1), whole.inputs.get(2));
-    let target = whole.outputs[0];
-    let Some(&residual) = residual else {
-        return product(parts, whole, "linear", added.copied(), target);
+    let product = Product::of(whole, "linear");
+    sum(parts, product, added.copied(), residual.copied())
+}
+
+/// The weight's product, and the low-rank one on top of it.
+pub(super) fn adapted(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    let base = parts.like(whole.value()?);
+    let (weight, bias) = (whole.params[0], whole.params.get(2));
+    let params: Vec<_> = std::iter::once(weight).chain(bias.copied()).collect();
+    let to = Target::Value(base);
+    parts.emit_with("linear", &whole.inputs[..1], &params, to, Attributes::new());
+    let low_rank = Product {
+        input: whole.inputs[1],
+        params: &whole.params[1..2],
+        ..Product::of(whole, "linear")
     };
-    let sum = parts.like(whole.value()?);
-    product(parts, whole, "linear", added.copied(), Target::Value(sum))?;
-    parts.emit("add", &[residual, sum], target, factor(1.0));
-    Ok(())
+    sum(parts, low_rank, Some(base), whole.inputs.get(2).copied())
 }
 
 pub(super) fn input_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    input_gradient(parts, whole, whole.inputs.get(1).copied())
+    let product = Product::of(whole, "linear_input_backward");
+    product.put(parts, whole.inputs.get(1).copied())
 }
 
 pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    weight_gradient(parts, whole, whole.outputs[0]);
+    weight_gradient(parts, whole, [0, 1], whole.outputs[0]);
     Ok(())
 }
 
 /// The gradients of the input and of the weight.
 pub(super) fn both_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
-    weight_gradient(parts, whole, whole.outputs[1]);
-    input_gradient(parts, whole, whole.inputs.get(2).copied())
+    weight_gradient(parts, whole, [0, 1], whole.outputs[1]);
+    let product = Product::of(whole, "linear_input_backward");
+    product.put(parts, whole.inputs.get(2).copied())
 }
 
-/// The gradient of the input, added to `added`.
-fn input_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, added: Option<ValueId>) -> Result<()> {
-    let target = whole.outputs[0];
-    product(parts, whole, "linear_input_backward", added, target)
+/// The gradient of the input by both weights, and that of the low-rank one.
+pub(super) fn adapted_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
+    weight_gradient(parts, whole, [1, 2], whole.outputs[1]);
+    let narrow = parts.like(whole.value()?);
+    let low_rank = Product {
+        input: whole.inputs[1],
+        params: &whole.params[1..],
+        target: Target::Value(narrow),
+        ..Product::of(whole, "linear_input_backward")
+    };
+    low_rank.put(parts, whole.inputs.get(3).copied())?;
+    let product = Product {
+        params: &whole.params[..1],
+        alpha: 1.0,
+        ..Product::of(whole, "linear_input_backward")
+    };
+    product.put(parts, Some(narrow))
 }
 
-/// `scale`, then the gradient of a weight, of the first two inputs.
-fn weight_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, target: Target) {
-    let (dy, x) = (whole.inputs[0], whole.inputs[1]);
+/// `scale`, then the gradient of a weight, of two of the inputs.
+fn weight_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, [dy, x]: [usize; 2], target: Target) {
+    let (dy, x) = (whole.inputs[dy], whole.inputs[x]);
     let dy = match alpha(whole) {
         1.0 => dy,
         alpha => {
@@ -55,27 +79,67 @@ fn weight_gradient(parts: &mut Parts<'_>, whole: &Whole<'_>, target: Target) {
     parts.emit(op, &[dy, x], target, Attributes::new());
 }
 
-/// `op` of the first input, then `add` to what is added, or `scale`.
-fn product(
+/// `product` of a version of `linear`, added to a value and then to a residual.
+fn sum(
     parts: &mut Parts<'_>,
-    whole: &Whole<'_>,
-    op: &'static str,
+    product: Product<'_>,
     added: Option<ValueId>,
-    target: Target,
+    residual: Option<ValueId>,
 ) -> Result<()> {
-    let (inputs, alpha) = (&whole.inputs[..1], alpha(whole));
-    if alpha == 1.0 && added.is_none() {
-        parts.emit_with(op, inputs, whole.params, target, Attributes::new());
-        return Ok(());
-    }
-    let plain = parts.like(whole.value()?);
-    let to = Target::Value(plain);
-    parts.emit_with(op, inputs, whole.params, to, Attributes::new());
-    match added {
-        Some(added) => parts.emit("add", &[added, plain], target, factor(alpha)),
-        None => parts.emit("scale", &[plain], target, factor(alpha)),
-    }
+    let (Some(residual), Target::Value(value)) = (residual, product.target) else {
+        return product.put(parts, added);
+    };
+    let sum = parts.like(value);
+    let within = Product {
+        target: Target::Value(sum),
+        ..product
+    };
+    within.put(parts, added)?;
+    parts.emit("add", &[residual, sum], product.target, factor(1.0));
     Ok(())
+}
+
+/// A product of one input, by which a fused op is made.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    op: &'static str,
+    input: ValueId,
+    params: &'a [usize],
+    /// Its factor.
+    alpha: f64,
+    target: Target,
+    whole: &'a Whole<'a>,
+}
+
+impl<'a> Product<'a> {
+    /// Of the first input and all params, into the first output.
+    fn of(whole: &'a Whole<'a>, op: &'static str) -> Self {
+        Product {
+            op,
+            input: whole.inputs[0],
+            params: whole.params,
+            alpha: alpha(whole),
+            target: whole.outputs[0],
+            whole,
+        }
+    }
+
+    /// Appends it, then `add` to what is added, or `scale`.
+    fn put(self, parts: &mut Parts<'_>, added: Option<ValueId>) -> Result<()> {
+        let (op, inputs, alpha) = (self.op, &[self.input], self.alpha);
+        if alpha == 1.0 && added.is_none() {
+            parts.emit_with(op, inputs, self.params, self.target, Attributes::new());
+            return Ok(());
+        }
+        let plain = parts.like(self.whole.value()?);
+        let to = Target::Value(plain);
+        parts.emit_with(op, inputs, self.params, to, Attributes::new());
+        match added {
+            Some(added) => parts.emit("add", &[added, plain], self.target, factor(alpha)),
+            None => parts.emit("scale", &[plain], self.target, factor(alpha)),
+        }
+        Ok(())
+    }
 }
 
 fn alpha(whole: &Whole<'_>) -> f64 {

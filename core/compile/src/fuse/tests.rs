@@ -14,6 +14,11 @@ fn without(hidden: &[&str]) -> BackendOps {
     BackendOps::new("half", Some(listed.collect()))
 }
 
+/// [`without`] calls of low-rank products, too.
+fn apart(hidden: &[&str]) -> BackendOps {
+    without(&[hidden, &["linear.4", "linear_input_backward.4"]].concat())
+}
+
 /// A unit of what `build` makes of its hidden state `[T, 8]`, a frozen weight and two trained ones.
 fn unit(build: impl FnOnce(&mut Graph, ValueId, [usize; 3]) -> ValueId) -> UnitGraph {
     let mut graph = Graph::new("unit");
@@ -69,7 +74,7 @@ fn fused(unit: &mut UnitGraph, trained: &[bool], ops: &BackendOps) -> [Vec<Strin
 #[test]
 fn an_adapter_s_product_is_added_to_the_base_s() {
     let mut unit = adapted(2.0);
-    let [forward, backward] = fused(&mut unit, TRAINED, &without(&[]));
+    let [forward, backward] = fused(&mut unit, TRAINED, &apart(&[]));
     assert_eq!(forward, ["linear.1(1) 1", "linear.1(1) 1", "linear.2(2) 2"]);
     assert_eq!(
         backward,
@@ -82,16 +87,16 @@ fn an_adapter_s_product_is_added_to_the_base_s() {
     let [_, backward] = fused(
         &mut adapted(2.0),
         TRAINED,
-        &without(&["linear_input_backward.3"]),
+        &apart(&["linear_input_backward.3"]),
     );
-    let apart = [
+    let each = [
         "linear_weight_backward.2(2) 2",
         "linear_input_backward.2(1) 2",
         "linear_weight_backward.1(2) 1",
         "linear_input_backward.1(1) 1",
         "linear_input_backward.2(2) 1",
     ];
-    assert_eq!(backward, apart);
+    assert_eq!(backward, each);
     let last = &unit.nodes[2].node;
     assert_eq!(last.inputs[1], unit.nodes[0].node.outputs[0], "the base's");
     assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
@@ -99,7 +104,7 @@ fn an_adapter_s_product_is_added_to_the_base_s() {
 
 #[test]
 fn a_factor_that_is_no_power_of_two_stays_a_pass_of_gradients() {
-    let [forward, backward] = fused(&mut adapted(0.3), TRAINED, &without(&[]));
+    let [forward, backward] = fused(&mut adapted(0.3), TRAINED, &apart(&[]));
     assert_eq!(forward[2], "linear.2(2) 0.3");
     assert_eq!(
         backward[..3],
@@ -124,7 +129,7 @@ fn a_backend_gets_what_it_lists() {
     let [forward, backward] = fused(
         &mut adapted(2.0),
         TRAINED,
-        &without(&[
+        &apart(&[
             "linear_weight_backward.2",
             "linear.2",
             "linear_input_backward.3",
@@ -240,9 +245,8 @@ fn a_residual_is_added_within_an_adapted_product() {
         let y = op::add(graph, base, update, 0.3);
         op::add(graph, x, y, 1.0)
     };
-    let of = |hidden: &[&str]| {
-        fused(&mut unit(residual), TRAINED, &without(hidden)).map(|c| c.join(" "))
-    };
+    let of =
+        |hidden: &[&str]| fused(&mut unit(residual), TRAINED, &apart(hidden)).map(|c| c.join(" "));
     let [forward, backward] = of(&[]);
     assert_eq!(forward, "linear.1(1) 1 linear.1(1) 1 linear.3(3) 0.3");
     let [other, same] = of(&["linear.3"]);
@@ -252,11 +256,84 @@ fn a_residual_is_added_within_an_adapted_product() {
     );
     assert_eq!(backward, same);
     let mut unit = unit(residual);
-    fused(&mut unit, TRAINED, &without(&[]));
+    fused(&mut unit, TRAINED, &apart(&[]));
     let last = &unit.nodes[2].node;
     let (x, base) = (unit.graph.inputs[0].value, unit.nodes[0].node.outputs[0]);
     assert_eq!(last.inputs[1..], [base, x]);
     assert_eq!(last.outputs, [unit.graph.outputs[0].value]);
+}
+
+/// Ops, inputs and params of both passes of a unit, after fusing all.
+fn whole(unit: &mut UnitGraph) -> [Vec<String>; 2] {
+    let made = differentiate(unit, TRAINED, InputGradient::Wanted);
+    let mut backward = made.expect("every op has a rule");
+    fuse(unit, &mut backward, &without(&[]));
+    let forward = unit.nodes.iter().map(|placed| {
+        let node = &placed.node;
+        format!(
+            "{}.{} {:?} {:?}",
+            node.op, node.version, node.inputs, node.params
+        )
+    });
+    let forward = forward.collect();
+    let backward = backward.nodes.iter().map(|node| {
+        let read = format!("{:?} {:?}", node.inputs, node.params);
+        format!(
+            "{}.{} {read} {:?} {}",
+            node.op,
+            node.version,
+            node.outputs,
+            alpha(node)
+        )
+    });
+    [forward, backward.collect()]
+}
+
+#[test]
+fn an_adapted_product_is_one_call_with_its_low_rank_one() {
+    // Values: x 0, base 1, narrow 2, update 3, y 4, then gradients; params: w 0, a 1, b 2.
+    let [forward, backward] = whole(&mut adapted(2.0));
+    assert_eq!(forward, ["linear.1 [0] [1]", "linear.4 [0, 2] [0, 2]"]);
+    let of_b = "linear_input_backward.3 [5, 2] [2] [Value(7), Gradient(2)] 2";
+    let of_x = "linear_input_backward.4 [5, 7, 0] [0, 1] [Value(10), Gradient(1)] 1";
+    assert_eq!(backward, [of_b, of_x]);
+    let biased = |residual: bool| {
+        unit(move |graph, x, [w, a, b]| {
+            let bias = graph.param("bias", [8]);
+            let base = op::linear(graph, x, w, Some(bias));
+            let narrow = op::linear(graph, x, a, None);
+            let update = op::linear(graph, narrow, b, None);
+            let y = op::add(graph, base, update, 0.3);
+            if residual {
+                op::add(graph, x, y, 1.0)
+            } else {
+                y
+            }
+        })
+    };
+    let [forward, _] = fused(&mut biased(true), &[false; 4], &without(&[]));
+    assert_eq!(forward, ["linear.1(1) 1", "linear.4(3) 0.3"]);
+    let mut unit = biased(false);
+    fused(&mut unit, &[false; 4], &without(&[]));
+    let last = &unit.nodes[1].node;
+    assert_eq!(
+        (&last.inputs[..], &last.params[..]),
+        (&[0, 2][..], &[0, 2, 3][..])
+    );
+}
+
+#[test]
+fn a_product_that_is_read_elsewhere_stays_apart_from_its_adapter() {
+    let twice = |graph: &mut Graph, x, [w, a, b]: [usize; 3]| {
+        let base = op::linear(graph, x, w, None);
+        let narrow = op::linear(graph, x, a, None);
+        let update = op::linear(graph, narrow, b, None);
+        let y = op::add(graph, base, update, 1.0);
+        op::mul(graph, y, base)
+    };
+    let [forward, _] = fused(&mut unit(twice), TRAINED, &without(&[]));
+    let product = "linear.1(1) 1";
+    assert_eq!(forward, [product, product, "linear.2(2) 1", "mul.1(2) 1"]);
 }
 
 #[test]

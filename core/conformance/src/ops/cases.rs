@@ -6,6 +6,7 @@
 //! `sin`, `cos` and `tanh` are taken to be good to 4 `u`, twice what the best single-precision
 //! libraries promise. Bounds are the sums of these to first order.
 
+pub mod adapted;
 pub mod arithmetic;
 pub mod attention;
 pub mod cross_entropy;

@@ -16,6 +16,14 @@
 //! round(residual + round(added + alpha round(x W^T + b)))`. Version 3 of `linear_input_backward`
 //! also reads x and adds the weight's gradient, as version 2 of `linear_weight_backward` does, with
 //! the same alpha: dy, x, optional `added`; weight -> dx, dweight.
+//!
+//! Version 4 of the two is an adapted product: the weight's, and a low-rank one, of rank R, on top
+//! of it. `linear`: x, h `[T, R]`, optional `residual`; weight, `up` `[N, R]`, optional bias ->
+//! `y = round(round(x W^T + b) + alpha round(h up^T))`, added to the residual as in version 3.
+//! `linear_input_backward`: dy, dh `[T, R]`, x `[T, M]`, optional `added`; weight, `down` `[R, M]`
+//! -> `dx = round(round(added + round(alpha dh down)) + round(dy W))` and `ddown += alpha dh^T x`.
+//! Each has the bits of two calls: version 1 for the weight and then 2 or 3 for `up`; version 3 for
+//! `down` and then 2 for the weight. But what the first writes is not read again from memory.
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, OpFlops, OpTraffic, accumulated,
@@ -116,6 +124,65 @@ pub(super) static LINEAR_INPUT_BACKWARD_3: OpDefinition = OpDefinition {
     })
 };
 
+pub(super) static LINEAR_4: OpDefinition = OpDefinition {
+    inputs: &["x", "h"],
+    optional_inputs: &["residual"],
+    params: &[
+        in_any_format("weight"),
+        dense("up"),
+        dense("bias").optional(),
+    ],
+    outputs: LINEAR.outputs,
+    attributes: ALPHA,
+    flops: flops_of_both,
+    traffic,
+    kept_by_selective_recompute: true,
+    ..OpDefinition::fused("linear", 4, |call| {
+        let ([n, m], [_, r]) = (call.matrix(0)?, call.matrix(1)?);
+        let x = call.inputs[0].dtype;
+        call.expect(0, &rows(m, x))?;
+        call.expect(1, &rows(r, x))?;
+        call.expect_optional(2, &rows(n, x))?;
+        call.expect_param(1, &[n, r])?;
+        call.expect_param(2, &[n])?;
+        Ok(vec![rows(n, x)])
+    })
+};
+
+pub(super) static LINEAR_INPUT_BACKWARD_4: OpDefinition = OpDefinition {
+    inputs: &["dy", "dh", "x"],
+    optional_inputs: &["added"],
+    params: &[in_any_format("weight"), dense("down")],
+    outputs: &[written("dx"), accumulated("ddown")],
+    attributes: ALPHA,
+    flops: |call| {
+        let narrow = call.inputs[1].fixed_elements() * call.inputs[2].fixed_elements();
+        OpFlops {
+            per_token: flops_of_both(call).per_token + 2 * narrow,
+            ..OpFlops::NONE
+        }
+    },
+    traffic: |call| {
+        // The gradient of the narrow value is read by each of its two products.
+        let dh = &call.inputs[1];
+        let mut both = traffic(call);
+        both.per_token += dh.fixed_elements() * dh.dtype.bytes();
+        both
+    },
+    in_place: Some(3),
+    ..OpDefinition::fused("linear_input_backward", 4, |call| {
+        power_of_two(call)?;
+        let ([n, m], [r, _]) = (call.matrix(0)?, call.matrix(1)?);
+        let dy = call.inputs[0].dtype;
+        call.expect(0, &rows(n, dy))?;
+        call.expect(1, &rows(r, dy))?;
+        call.expect(2, &rows(m, dy))?;
+        call.expect_optional(3, &rows(m, dy))?;
+        call.expect_param(1, &[r, m])?;
+        Ok(vec![rows(m, dy), fixed(&[r, m], reduced(dy))])
+    })
+};
+
 pub(super) static LINEAR_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
     inputs: &["dy", "x"],
     outputs: &[accumulated("dweight")],
@@ -191,6 +258,18 @@ pub fn is_power_of_two(alpha: f64) -> bool {
 fn weight_gradient_flops(call: &OpCall<'_>) -> OpFlops {
     OpFlops {
         per_token: 2 * call.inputs[0].fixed_elements() * call.inputs[1].fixed_elements(),
+        ..OpFlops::NONE
+    }
+}
+
+/// Of products of rows with the first two params.
+fn flops_of_both(call: &OpCall<'_>) -> OpFlops {
+    let products = call.params[..2].iter();
+    let elements: u64 = products
+        .map(|param| param.shape.iter().product::<u64>())
+        .sum();
+    OpFlops {
+        per_token: 2 * elements,
         ..OpFlops::NONE
     }
 }

@@ -24,7 +24,7 @@ fn every_op_stands_once_and_is_found() {
         let distinct: BTreeSet<_> = all.iter().collect();
         assert_eq!(all.len(), distinct.len(), "{}: {all:?}", one.name);
     }
-    assert!(definition("linear", 4).is_none() && definition("conv2d", 1).is_none());
+    assert!(definition("linear", 5).is_none() && definition("conv2d", 1).is_none());
 }
 
 #[test]

@@ -12,16 +12,18 @@ use crate::{Memory, Tensors};
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     let op = |name, prepare, version| Op {
-        temporaries: Temporaries::Whole(3),
+        temporaries: Temporaries::Whole(if version == 4 { 5 } else { 3 }),
         ..Op::new(name, prepare).version(version)
     };
     vec![
         op("linear", forward, 1),
         op("linear", forward, 2),
         op("linear", forward, 3),
+        op("linear", adapted, 4),
         op("linear_input_backward", input_backward, 1),
         op("linear_input_backward", input_backward, 2),
         op("linear_input_backward", both_backward, 3),
+        op("linear_input_backward", adapted_backward, 4),
         op("linear_weight_backward", weight_backward, 1),
         op("linear_weight_backward", weight_backward, 2),
         op("bias_backward", bias_backward, 1),
@@ -92,6 +94,36 @@ fn forward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kerne
         .with_temporaries(temporary_bytes))
 }
 
+fn adapted<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let up = weight.ranges();
+    let bias = (asked.request.params.len() == 3).then_some(up + 1);
+    let residual = (asked.request.inputs.len() > 2).then_some(2);
+    let alpha = asked.alpha();
+    let temporary_bytes = weight.temporary_bytes();
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
+        let library = launch.library;
+        let (x, h) = (launch.read(launch.input(0))?, launch.read(launch.input(1))?);
+        weight.blocks(launch, |w, [begin, len]| {
+            let rows = |index: usize| launch.read(&launch.param(index).narrowed(0, begin, len));
+            let bias = bias.map(rows).transpose()?;
+            let base = library.rounded_linear(&x, w, bias.as_ref())?;
+            let low_rank = library.rounded_linear(&h, &rows(up)?, None)?;
+            let columns = |memory: &Memory| memory.narrowed(1, begin, len);
+            let output = columns(launch.output(0));
+            let rounded = |x| launch.rounded(x, output.dtype());
+            let low_rank = library.scaled(&rounded(&low_rank)?, alpha)?;
+            let mut sum = library.add(&rounded(&base)?, &low_rank)?;
+            if let Some(residual) = residual {
+                let residual = launch.float(&columns(launch.input(residual)))?;
+                sum = library.add(&residual, &rounded(&sum)?)?;
+            }
+            launch.write(&sum, &output)
+        })
+    });
+    Ok(kernel.with_temporaries(temporary_bytes))
+}
+
 /// `dy W` in the compute dtype or f32.
 fn input_gradient<L: Tensors>(
     launch: &Launch<'_, L>,
@@ -138,23 +170,51 @@ fn both_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result
         let dy = launch.read(launch.input(0))?;
         let product = input_gradient(launch, &weight, &dy)?;
         write(epilogue, launch, &product, columns)?;
-        weight_gradient(launch, epilogue.alpha, launch.output(1))
+        weight_gradient(launch, epilogue.alpha, [0, 1], launch.output(1))
     });
     Ok(kernel.in_place_of(epilogue.added))
+}
+
+fn adapted_backward<L: Tensors>(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Kernel<L>> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let (alpha, down) = (asked.alpha(), weight.ranges());
+    let added = (asked.request.inputs.len() > 3).then_some(3);
+    let temporary_bytes = weight.temporary_bytes();
+    let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
+        let (library, output) = (launch.library, launch.output(0));
+        let (dy, dh) = (launch.read(launch.input(0))?, launch.read(launch.input(1))?);
+        let rounded = |x| launch.rounded(x, output.dtype());
+        let low_rank = library.rounded_product(&dh, &launch.read(launch.param(down))?)?;
+        let mut sum = library.scaled(&rounded(&low_rank)?, alpha)?;
+        if let Some(added) = added {
+            sum = library.add(&launch.float(launch.input(added))?, &sum)?;
+        }
+        let product = input_gradient(launch, &weight, &dy)?;
+        let product = rounded(&product)?;
+        let sum = library.add(&rounded(&sum)?, &product)?;
+        launch.write(&sum, output)?;
+        weight_gradient(launch, alpha, [1, 2], launch.output(1))
+    });
+    Ok(kernel.in_place_of(added).with_temporaries(temporary_bytes))
 }
 
 fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let alpha = asked.alpha();
     Ok(Kernel::new(move |launch: &Launch<'_, L>| {
-        weight_gradient(launch, alpha, launch.output(0))
+        weight_gradient(launch, alpha, [0, 1], launch.output(0))
     }))
 }
 
-/// `dW += alpha dy^T x` of inputs 0 and 1. alpha is a power of two, which may stand at any factor.
-fn weight_gradient<L: Tensors>(launch: &Launch<'_, L>, alpha: f64, output: &Memory) -> Result<()> {
+/// `dW += alpha dy^T x` of two inputs. alpha is a power of two, which may stand at any factor.
+fn weight_gradient<L: Tensors>(
+    launch: &Launch<'_, L>,
+    alpha: f64,
+    [dy, x]: [usize; 2],
+    output: &Memory,
+) -> Result<()> {
     let library = launch.library;
-    let mut dy = launch.float(launch.input(0))?;
-    let mut x = launch.float(launch.input(1))?;
+    let mut dy = launch.float(launch.input(dy))?;
+    let mut x = launch.float(launch.input(x))?;
     // The narrower of the two has fewer numbers.
     if library.shape(&dy)[1] < library.shape(&x)[1] {
         dy = library.scaled(&dy, alpha)?;

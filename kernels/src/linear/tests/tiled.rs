@@ -36,6 +36,7 @@ fn check(weight: &dyn Rows<f32>, decoded: &[f32], tokens: usize, threads: usize)
     let to = Onto {
         values: &mut y,
         sum: onto(alpha, &y_before),
+        adapter: None,
     };
     let row = Dense::new(&bias, 1, n);
     forward(
@@ -64,6 +65,7 @@ fn check(weight: &dyn Rows<f32>, decoded: &[f32], tokens: usize, threads: usize)
     let to = Onto {
         values: &mut dx,
         sum: onto(alpha, &dx_before),
+        adapter: None,
     };
     input_backward(isa, &services, &dy, weight, to, &mut space([tokens, m, n]));
     let expected = (0..tokens * m).map(|at| {

@@ -225,6 +225,7 @@ fn only_few_rows_of_weights_read_along_rows_are_computed_here() {
             stride: 20,
             sums: Sums::InOutput(Update::Overwrite),
             bias: None,
+            low_rank: None,
         };
         FewRows(&product).is_of_few_rows()
     };

@@ -7,7 +7,7 @@ use espalier_interface::{Result, WeightLayout};
 use espalier_kernels::added::Added;
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear::{self as kernel, Onto, WeightGradient};
+use espalier_kernels::linear::{self as kernel, Adapter, Onto, WeightGradient};
 use espalier_kernels::matmul::{Dense, Isa, Rows, Scalar, Sum};
 use half::{bf16, f16};
 
@@ -41,6 +41,18 @@ pub const FUSED_3: &[Op] = &[
     Op {
         name: "linear_input_backward",
         prepare: both_backward,
+    },
+];
+
+/// Version 4: with a low-rank product.
+pub const FUSED_4: &[Op] = &[
+    Op {
+        name: "linear",
+        prepare: adapted,
+    },
+    Op {
+        name: "linear_input_backward",
+        prepare: adapted_backward,
     },
 ];
 
@@ -192,6 +204,7 @@ fn onto<'c, E: Element + Number>(epilogue: Epilogue, call: &'c Call<'_>) -> Onto
             added,
             residual,
         },
+        adapter: None,
     }
 }
 
@@ -223,6 +236,82 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
         let bytes = workspace_bytes::<E>(epilogue, isa, setting.threads, most);
         let run = run.with_workspace(bytes);
         Ok(epilogue.in_place(run))
+    })
+}
+
+/// The weight's product, and a low-rank one that is added to it.
+fn adapted(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let up = Weight::new(asked, setting, 1, weight.ranges)?;
+    let bias = match asked.request.params.len() {
+        3 => Some(Weight::new(asked, setting, 2, weight.ranges + up.ranges)?),
+        _ => None,
+    };
+    let (isa, alpha) = (setting.isa, asked.alpha());
+    let has_residual = asked.request.inputs.len() > 2;
+    let ((n, m), (_, rank)) = (weight.size(), up.size());
+    let most = [asked.max_tokens(), n, m];
+    compute!(asked, asked.input(0).dtype, E => {
+        let run = Made::new(move |call| {
+            let x = call.input::<E>(0);
+            let product = |up: &dyn Rows<_>, bias: Option<&dyn Rows<_>>| {
+                let sum = Sum {
+                    alpha,
+                    added: Added::Output,
+                    residual: has_residual.then(|| call.input(2)),
+                };
+                let adapter = Adapter { narrow: call.input(1), weight: up, sum };
+                let y = Onto { adapter: Some(adapter), ..Onto::product(call.output(0)) };
+                let space = call.workspace_bytes();
+                weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
+            };
+            let mut made = Ok(());
+            up.with(call, |up| {
+                made = match &bias {
+                    None => product(up, None),
+                    Some(bias) => {
+                        let mut made = Ok(());
+                        bias.with(call, |bias| made = product(up, Some(bias))).and(made)
+                    }
+                }
+            })?;
+            made
+        });
+        let bytes = kernel::adapted_workspace_bytes::<E>(isa, setting.threads, most, rank);
+        Ok(run.with_workspace(bytes))
+    })
+}
+
+/// The gradient of the input by both weights, then that of the low-rank one in the same workspace.
+fn adapted_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+    let weight = Weight::new(asked, setting, 0, 0)?;
+    let down = Weight::new(asked, setting, 1, weight.ranges)?;
+    let (isa, epilogue) = (setting.isa, Epilogue::after(3, asked));
+    let ((n, m), (rank, _)) = (weight.size(), down.size());
+    let tokens = asked.max_tokens();
+    compute!(asked, asked.input(0).dtype, E => {
+        type R = <E as Element>::Acc;
+        let run = Made::new(move |call| {
+            let (dy, dh, x) = (call.input::<E>(0), call.input::<E>(1), call.input(2));
+            let (values, space) = (call.output(1), call.workspace_bytes());
+            let mut made = Ok(());
+            down.with(call, |down| {
+                let Onto { values, sum, .. } = onto(epilogue, call);
+                let adapter = Some(Adapter { narrow: dh, weight: down, sum });
+                let sum = Sum { added: Added::Output, ..Sum::PRODUCT };
+                let dx = Onto { values, sum, adapter };
+                made = weight.with(call, |weight| {
+                    kernel::input_backward(isa, call.services, dy, weight, dx, &mut *space);
+                });
+            })?;
+            made?;
+            let dweight = WeightGradient { values, size: (rank, m), alpha: epilogue.alpha };
+            kernel::weight_backward(isa, call.services, dh, x, dweight, space);
+            Ok(())
+        });
+        let of_input = kernel::adapted_workspace_bytes::<E>(isa, setting.threads, [tokens, m, n], rank);
+        let of_weight = kernel::workspace_bytes::<R>(isa, setting.threads, [rank, m, tokens]);
+        Ok(epilogue.in_place(run.with_workspace(of_input.max(of_weight))))
     })
 }
 

@@ -31,7 +31,7 @@ pub const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.linear_input_backward.2",
         asserts: "added + alpha dy W over dense and packed weights, also in place",
-        cases: |draw| linear_input_backward(draw, Layouts::All),
+        cases: |draw| linear_input_backward(draw, Layouts::All, sum),
     },
     OpCheck {
         name: "op.linear_input_backward.3",
@@ -62,8 +62,16 @@ fn factor(draw: &Draw, tokens: usize, alpha: f64, roll: fn(&Dice) -> f64) -> f64
     draw.or(if tokens == 3 { 1.0 } else { alpha }, roll)
 }
 
+/// A case of that version with that factor.
+pub(super) fn finished(case: OpCase, version: u32, alpha: f64) -> OpCase {
+    match alpha {
+        1.0 => case.version(version),
+        alpha => case.version(version).attribute("alpha", alpha),
+    }
+}
+
 /// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
-fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
+pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
     let near = result.values.iter().zip(&result.bounds);
     let of_result = near.map(|(p, bound)| match dtype {
         DType::BF16 => bound + ulp(dtype, p.abs() + bound) / 2.0,
@@ -96,10 +104,7 @@ fn sum(
     let is_alone = is_alone && case.request.op.starts_with("linear");
     let added = (!is_alone).then(|| draw.numbers(tokens * width, dtype, 4));
     let near = summed(&result, dtype, alpha, added.as_deref());
-    let case = match alpha {
-        1.0 => case.version(VERSION),
-        alpha => case.version(VERSION).attribute("alpha", alpha),
-    };
+    let case = finished(case, VERSION, alpha);
     let case = match &added {
         None => case,
         Some(added) => case.input(&rows(width), dtype, added),
@@ -130,10 +135,7 @@ fn residual(
     let [added, residual] = [4, 5].map(|seed| draw.numbers(tokens * width, dtype, seed));
     let near = summed(&product, dtype, alpha, Some(&added));
     let near = summed(&near, dtype, 1.0, Some(&residual));
-    let case = match alpha {
-        1.0 => case.version(3),
-        alpha => case.version(3).attribute("alpha", alpha),
-    };
+    let case = finished(case, 3, alpha);
     let case = case.input(&rows(width), dtype, &added);
     let case = case.input(&rows(width), dtype, &residual);
     let case = case.output(&rows(width), dtype, near);
@@ -145,10 +147,10 @@ fn residual(
 }
 
 /// Makes the output of a product of that dtype and width, times a factor.
-type Finish = fn(&Draw, OpCase, DType, (usize, f64), Near) -> OpCase;
+pub(super) type ProductFinish = fn(&Draw, OpCase, DType, (usize, f64), Near) -> OpCase;
 
 /// `linear`: sums of M products, and the bias where T is odd.
-fn linear(draw: &Draw, finish: Finish) -> Vec<OpCase> {
+pub(super) fn linear(draw: &Draw, finish: ProductFinish) -> Vec<OpCase> {
     each(draw, Layouts::All, |dtype, [t, n, m], weight, name| {
         let x = draw.numbers(t * m, dtype, 1);
         let bias = bias(draw, t).then(|| draw.numbers(n, weight.dtype, 3));
@@ -177,7 +179,11 @@ fn linear(draw: &Draw, finish: Finish) -> Vec<OpCase> {
 }
 
 /// `linear_input_backward`: sums of N products.
-fn linear_input_backward(draw: &Draw, layouts: Layouts) -> Vec<OpCase> {
+pub(super) fn linear_input_backward(
+    draw: &Draw,
+    layouts: Layouts,
+    finish: ProductFinish,
+) -> Vec<OpCase> {
     each(draw, layouts, |dtype, [t, n, m], weight, name| {
         let dy = draw.numbers(t * n, dtype, 1);
         let of = oracle::linear_input_backward;
@@ -190,13 +196,13 @@ fn linear_input_backward(draw: &Draw, layouts: Layouts) -> Vec<OpCase> {
         let case = OpCase::new("linear_input_backward", t, name).input(&rows(n), dtype, &dy);
         let case = weight.put(case, &[n, m]);
         let alpha = factor(draw, t, -4.0, Dice::power);
-        sum(draw, case, dtype, (m, alpha), product)
+        finish(draw, case, dtype, (m, alpha), product)
     })
 }
 
 /// `linear_weight_backward`: what the gradient holds, and the sums of T products, times a power of
 /// two, on top of it.
-fn weight_gradient(
+pub(super) fn weight_gradient(
     draw: &Draw,
     [dy, x]: [&[f64]; 2],
     [t, n, m]: [usize; 3],
@@ -218,12 +224,9 @@ fn linear_weight_backward(draw: &Draw) -> Vec<OpCase> {
             let alpha = factor(draw, t, if n < m { 0.5 } else { -2.0 }, Dice::power);
             let (start, expected) = weight_gradient(draw, [&dy, &x], [t, n, m], alpha);
             let name = format!("{dtype}, T {t}, N {n}, M {m}, alpha {alpha}");
-            let case = OpCase::new("linear_weight_backward", t, name).version(VERSION);
+            let case = OpCase::new("linear_weight_backward", t, name);
             let case = case.input(&rows(n), dtype, &dy).input(&rows(m), dtype, &x);
-            let case = match alpha {
-                1.0 => case,
-                alpha => case.attribute("alpha", alpha),
-            };
+            let case = finished(case, VERSION, alpha);
             cases.push(case.updated(&fixed([n, m]), DType::F32, &start, expected));
         }
     }
@@ -232,7 +235,7 @@ fn linear_weight_backward(draw: &Draw) -> Vec<OpCase> {
 
 /// The cases of `linear_input_backward` over dense weights, with x and the weight's gradient.
 fn both_backward(draw: &Draw) -> Vec<OpCase> {
-    let cases = linear_input_backward(draw, Layouts::Dense);
+    let cases = linear_input_backward(draw, Layouts::Dense, sum);
     let both = cases.into_iter().map(|case| {
         let [n, m] = [0, 1].map(|axis| case.request.params[0].shape[axis] as usize);
         let (t, dtype) = (case.tokens as usize, case.request.inputs[0].dtype);

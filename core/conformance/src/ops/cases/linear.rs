@@ -68,9 +68,18 @@ pub(super) struct Weight {
 
 impl Weight {
     pub fn dense(draw: &Draw, dtype: DType, n: usize) -> Self {
+        Weight::plain(draw, dtype, n, 2)
+    }
+
+    /// A weight beside another one.
+    pub fn low_rank(draw: &Draw, dtype: DType, n: usize) -> Self {
+        Weight::plain(draw, dtype, n, 6)
+    }
+
+    fn plain(draw: &Draw, dtype: DType, n: usize, stream: u64) -> Self {
         Weight {
             name: dtype.to_string(),
-            values: draw.numbers(n, dtype, 2),
+            values: draw.numbers(n, dtype, stream),
             packed: None,
             dtype,
         }
