@@ -115,6 +115,22 @@ fn launches_of_a_step_are_those_of_the_plan() {
     }
 }
 
+/// Llama 3 8B on a device with room for chunks of the head: NF4, LoRA on all linears, 4096 tokens.
+#[test]
+fn a_micro_batch_of_8b_moves_at_most_250_gb() {
+    let training = training();
+    let words = "plan --preset llama3-8b --assume 80GiB --plugin-dir plugins --backend null \
+                 --plugins nf4,lora --set model.recompute=\"none\" --set data.max_seq_len=4096 \
+                 --set data.micro_batch=1 --set backend.null.head_chunk_bytes=268435456 --json";
+    let output = host(&training, words);
+    assert!(output.status.success(), "{}", error(&output));
+    let plan: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+    let number = |key| plan.pointer(key).and_then(Json::as_f64).expect("a number");
+    assert_eq!(number("/launches/layer/launches"), 38.0);
+    let bytes = number("/launches/micro_batch/bytes");
+    assert!((200e9..250e9).contains(&bytes), "{bytes:e}");
+}
+
 /// A head of 512 outputs has 2 KiB of logits for each token. Chunks are multiples of 64 tokens.
 #[test]
 fn the_head_is_read_once_for_each_chunk_of_the_size_that_the_device_asks_for() {
