@@ -26,6 +26,7 @@ pub mod fill;
 pub mod lanes;
 pub mod linear;
 pub mod matmul;
+pub mod nearest;
 pub mod ordered_sum;
 pub mod param_value;
 pub mod reduce;

@@ -1,7 +1,9 @@
 //! bitsandbytes' 4-bit code tables -> values by code, and the code of a scaled number.
 
-/// Weights that are compared with a midpoint at once: a vector of AVX-512.
-pub const LANES: usize = 16;
+use espalier_kernels::nearest::Nearest;
+
+/// Weights whose codes are found together; every block size is a multiple.
+pub const LANES: usize = 32;
 
 /// A table of 16 values and the rule that maps a scaled weight to one of its codes.
 pub struct Codebook {
@@ -11,8 +13,10 @@ pub struct Codebook {
     pub order: [u8; 16],
     /// Midpoints between neighbours in that order, [15] f32; a number at one takes the lower code.
     pub midpoints: [f32; 15],
-    /// The increment of the code where a number passes each midpoint, [15].
-    changes: [i32; 15],
+    /// The same rule for whole blocks in vectors.
+    pub nearest: Nearest,
+    /// The increment, modulo 256, of the code where a number passes each midpoint, [15].
+    changes: [u8; 15],
 }
 
 impl Codebook {
@@ -28,28 +32,31 @@ impl Codebook {
         let mut i = 0;
         while i < 15 {
             midpoints[i] = (values[order[i] as usize] + values[order[i + 1] as usize]) / 2.0;
-            changes[i] = order[i + 1] as i32 - order[i] as i32;
+            changes[i] = order[i + 1].wrapping_sub(order[i]);
             i += 1;
         }
         Codebook {
             values,
             order,
             midpoints,
+            nearest: Nearest::new(&midpoints, &order),
             changes,
         }
     }
 
     /// The codes of the scaled weights `x`; at a midpoint, that of the lower neighbour.
     #[inline(always)]
-    pub fn nearest(&self, x: [f32; LANES]) -> [u8; LANES] {
-        let mut codes = [i32::from(self.order[0]); LANES];
-        // Midpoints outside, lanes inside: each comparison is one vector instruction.
-        for (&midpoint, &change) in self.midpoints.iter().zip(&self.changes) {
-            for (code, &x) in codes.iter_mut().zip(&x) {
-                *code += if x > midpoint { change } else { 0 };
+    pub fn codes(&self, x: &[f32; LANES]) -> [u8; LANES] {
+        let (midpoints, changes) = (self.midpoints, self.changes);
+        let mut codes = [0; LANES];
+        // Midpoints inside: the code of a weight stays in a register.
+        for (code, &x) in codes.iter_mut().zip(x) {
+            *code = self.order[0];
+            for (&midpoint, &change) in midpoints.iter().zip(&changes) {
+                *code = code.wrapping_add(if x > midpoint { change } else { 0 });
             }
         }
-        codes.map(|code| code as u8)
+        codes
     }
 }
 

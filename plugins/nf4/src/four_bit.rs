@@ -34,6 +34,11 @@ impl EncodeBlock for FourBit {
             divisor
         }
     }
+
+    fn encode_whole(&self, weight: &[f32], codes: &mut [u8], absmax: &mut [u8]) -> usize {
+        let nearest = &self.codebook.nearest;
+        nearest.encode_blocks(weight, self.block_size, SMALLEST, codes, absmax)
+    }
 }
 
 impl FourBit {
@@ -46,9 +51,9 @@ impl FourBit {
             for (scaled, &w) in scaled.iter_mut().zip(weight) {
                 *scaled = scale(w);
             }
-            let codes = self.codebook.nearest(scaled);
-            for (byte, pair) in packed.iter_mut().zip(codes.chunks_exact(2)) {
-                *byte = (pair[0] << 4) | pair[1];
+            let codes = self.codebook.codes(&scaled);
+            for (byte, [first, second]) in packed.iter_mut().zip(codes.as_chunks::<2>().0) {
+                *byte = (first << 4) | second;
             }
         }
     }
@@ -93,6 +98,65 @@ mod tests {
                 assert_eq!(codes[0] >> 4, lower, "at {midpoint}");
                 assert_eq!(codes[0] & 15, codebook.order[i + 1], "above {midpoint}");
                 assert_eq!(codes[1] >> 4, lower, "below {midpoint}");
+            }
+        }
+    }
+
+    /// Numbers in [-1, 1] where a code, a sign or the precision changes, each with its neighbours.
+    fn edges(codebook: &Codebook) -> Vec<f32> {
+        let mut edges = vec![
+            0.0,
+            -0.0,
+            f32::MIN_POSITIVE,
+            1e-38,
+            1e-40,
+            f32::from_bits(1),
+        ];
+        edges.extend(codebook.midpoints);
+        edges.extend(codebook.values);
+        let near = |x: f32| [x, -x].map(|x| [x.next_down(), x, x.next_up()]);
+        let near = edges.iter().flat_map(|&x| near(x)).flatten();
+        near.filter(|x| x.abs() <= 1.0).collect()
+    }
+
+    /// The oracle is [`FourBit::encode`], block by block.
+    #[test]
+    fn whole_blocks_have_the_bits_of_single_ones() {
+        // 3.4e38 and 1e-40 have inverses that are subnormal, or that of the smallest absmax.
+        let scales = [
+            1.0,
+            0.0437,
+            3.0e-39,
+            1e-38,
+            1e-40,
+            0.0,
+            77.7,
+            3.4e38,
+            f32::MAX,
+        ];
+        let sizes = [32, 64, 128, 4096].into_iter();
+        for (block_size, codebook) in sizes.flat_map(|size| [(size, &NF4), (size, &FP4)]) {
+            let encoder = FourBit {
+                codebook,
+                block_size,
+            };
+            let steps = (0..20_000u32).map(|i| i.wrapping_mul(2_654_435_761) as i32 as f32);
+            let mut unit = edges(codebook);
+            unit.extend(steps.map(|step| step / 2_147_483_648.0));
+            for scale in scales {
+                let mut weight: Vec<f32> = unit.iter().map(|x| x * scale).collect();
+                for (i, block) in weight.chunks_mut(block_size).enumerate() {
+                    block[i % block.len()] = scale;
+                }
+                let mut codes = vec![0; weight.len().div_ceil(2)];
+                let mut absmax = vec![0; 4 * weight.len().div_ceil(block_size)];
+                let done = encoder.encode_whole(&weight, &mut codes, &mut absmax);
+                let found = codes.chunks(block_size / 2).zip(absmax.as_chunks().0);
+                for (weight, found) in weight.chunks(block_size).zip(found).take(done) {
+                    let mut codes = vec![0; block_size / 2];
+                    let absmax = encoder.encode(weight, scale, &mut codes).to_le_bytes();
+                    assert_eq!(found, (&codes[..], &absmax), "scale {scale:e}");
+                }
             }
         }
     }

@@ -1,23 +1,62 @@
 //! Numbers -> their mean, added in the order of torch's CPU sum, so that the last bit agrees.
 
-use espalier_kernels::cascade::{LANES, sum_lanes, sum_vectors};
+use espalier_kernels::cascade::{COLUMNS, Cascade, LANES, join, sum_lanes, sum_vectors};
+use espalier_kernels::simd::vectorized;
 
-/// The mean of the f32 numbers whose little-endian bytes `x` holds; 0 for none.
+/// Bytes of an f32.
+const WIDTH: usize = size_of::<f32>();
+
+/// The mean of the magnitudes whose f32 bytes, little-endian, `x` holds; 0 for none.
 ///
 /// # Source
 /// pytorch `aten/src/ATen/native/cpu/SumKernel.cpp`, `vectorized_inner_sum`.
 pub fn mean(x: &[u8]) -> f32 {
-    let numbers = x.as_chunks::<4>().0.iter();
-    let numbers: Vec<f32> = numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let sum = match numbers.len() {
+    let count = x.len() / WIDTH;
+    let sum = match count {
         0 => return 0.0,
-        1..LANES => sum_vectors(numbers.as_chunks::<1>().0)[0],
-        _ => {
-            let (vectors, tail) = numbers.as_chunks::<LANES>();
-            sum_lanes(sum_vectors(vectors), tail)
+        1..LANES => {
+            let (mut few, numbers) = ([[0.0]; LANES], x.as_chunks::<WIDTH>().0);
+            for (number, bytes) in few.iter_mut().zip(numbers) {
+                *number = [f32::from_le_bytes(*bytes)];
+            }
+            sum_vectors(&few[..count])[0]
         }
+        _ => vectorized(
+            #[inline(always)]
+            || sum(x),
+        ),
     };
-    sum / numbers.len() as f32
+    sum / count as f32
+}
+
+/// The sum of at least a vector of magnitudes, without a copy: a large weight has millions.
+#[inline(always)]
+fn sum(x: &[u8]) -> f32 {
+    let (vectors, tail) = x.as_chunks::<{ WIDTH * LANES }>();
+    let (rows, rest) = vectors.as_chunks::<COLUMNS>();
+    let mut cascade = Cascade::new(rows.len());
+    for row in rows {
+        cascade.add_row(&row.map(|bytes| numbers(&bytes)));
+    }
+    let mut last = [[0.0; LANES]; COLUMNS];
+    for (vector, bytes) in last.iter_mut().zip(rest) {
+        *vector = numbers(bytes);
+    }
+    let tail = (numbers(tail), tail.len() / WIDTH);
+    sum_lanes(
+        join(cascade.total(), &last[..rest.len()]),
+        &tail.0[..tail.1],
+    )
+}
+
+/// The numbers of `bytes`, at most a vector; zeros after them.
+#[inline(always)]
+fn numbers(bytes: &[u8]) -> [f32; LANES] {
+    let mut numbers = [0.0; LANES];
+    for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+        *number = f32::from_le_bytes(*bytes);
+    }
+    numbers
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use espalier_interface::{PluginError, Result, Services};
+use espalier_kernels::simd::vectorized;
 
 use crate::eight_bit::EightBit;
 use crate::mean::mean;
@@ -49,19 +50,28 @@ pub fn encode_absmax(absmax: &[u8], nested: Nested, services: &dyn Services) -> 
     services.parallel_for(spans.len(), &|i| {
         let mut span = spans[i].lock().expect("each span is taken once");
         let ((absmax, codes), nested) = &mut *span;
-        let blocks = absmax.chunks(4 * NESTED_BLOCK_SIZE);
-        let codes = codes.chunks_mut(NESTED_BLOCK_SIZE);
-        for ((absmax, codes), nested) in blocks.zip(codes).zip(nested.chunks_mut(4)) {
-            let mut centred = [0.0; NESTED_BLOCK_SIZE];
-            for (c, absmax) in centred.iter_mut().zip(absmax.chunks_exact(4)) {
-                *c = f32::from_le_bytes(absmax.try_into().expect("four bytes")) - offset;
-            }
-            let centred = &centred[..codes.len()];
-            let largest = EightBit.encode(centred, largest_magnitude(centred), codes);
-            nested.copy_from_slice(&largest.to_le_bytes());
-        }
+        vectorized(
+            #[inline(always)]
+            || encode_span(absmax, offset, codes, nested),
+        );
     });
     Ok(())
+}
+
+/// Encodes the nested blocks of one span.
+#[inline(always)]
+fn encode_span(absmax: &[u8], offset: f32, codes: &mut [u8], nested: &mut [u8]) {
+    let blocks = absmax.chunks(4 * NESTED_BLOCK_SIZE);
+    let codes = codes.chunks_mut(NESTED_BLOCK_SIZE);
+    for ((absmax, codes), nested) in blocks.zip(codes).zip(nested.chunks_mut(4)) {
+        let mut centred = [0.0; NESTED_BLOCK_SIZE];
+        for (c, absmax) in centred.iter_mut().zip(absmax.chunks_exact(4)) {
+            *c = f32::from_le_bytes(absmax.try_into().expect("four bytes")) - offset;
+        }
+        let centred = &centred[..codes.len()];
+        let largest = EightBit.encode(centred, largest_magnitude(centred), codes);
+        nested.copy_from_slice(&largest.to_le_bytes());
+    }
 }
 
 #[cfg(test)]
