@@ -86,10 +86,10 @@ fn sum(
     added: Option<ValueId>,
     residual: Option<ValueId>,
 ) -> Result<()> {
-    let (Some(residual), Target::Value(value)) = (residual, product.target) else {
+    let Some(residual) = residual else {
         return product.put(parts, added);
     };
-    let sum = parts.like(value);
+    let sum = parts.like(product.whole.value()?);
     let within = Product {
         target: Target::Value(sum),
         ..product

@@ -208,6 +208,20 @@ fn onto<'c, E: Element + Number>(epilogue: Epilogue, call: &'c Call<'_>) -> Onto
     }
 }
 
+/// Calls `body` with the bias of a launch, where there is one.
+fn with_bias<S: Scalar>(
+    bias: Option<&Weight>,
+    call: &Call<'_>,
+    body: impl FnOnce(Option<&dyn Rows<S>>) -> Result<()>,
+) -> Result<()> {
+    let Some(bias) = bias else {
+        return body(None);
+    };
+    let mut made = Ok(());
+    bias.with(call, |bias| made = body(Some(bias)))?;
+    made
+}
+
 fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let weight = Weight::new(asked, setting, 0, 0)?;
     let bias = match asked.request.params.len() {
@@ -220,18 +234,10 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let x = call.input::<E>(0);
-            let product = |bias: Option<&dyn Rows<_>>| {
+            with_bias(bias.as_ref(), call, |bias| {
                 let (y, space) = (onto(epilogue, call), call.workspace_bytes());
                 weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
-            };
-            match &bias {
-                None => product(None),
-                Some(bias) => {
-                    let mut made = Ok(());
-                    bias.with(call, |bias| made = product(Some(bias)))?;
-                    made
-                }
-            }
+            })
         });
         let bytes = workspace_bytes::<E>(epilogue, isa, setting.threads, most);
         let run = run.with_workspace(bytes);
@@ -254,26 +260,19 @@ fn adapted(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     compute!(asked, asked.input(0).dtype, E => {
         let run = Made::new(move |call| {
             let x = call.input::<E>(0);
-            let product = |up: &dyn Rows<_>, bias: Option<&dyn Rows<_>>| {
-                let sum = Sum {
-                    alpha,
-                    added: Added::Output,
-                    residual: has_residual.then(|| call.input(2)),
-                };
-                let adapter = Adapter { narrow: call.input(1), weight: up, sum };
-                let y = Onto { adapter: Some(adapter), ..Onto::product(call.output(0)) };
-                let space = call.workspace_bytes();
-                weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
+            let sum = Sum {
+                alpha,
+                added: Added::Output,
+                residual: has_residual.then(|| call.input(2)),
             };
             let mut made = Ok(());
             up.with(call, |up| {
-                made = match &bias {
-                    None => product(up, None),
-                    Some(bias) => {
-                        let mut made = Ok(());
-                        bias.with(call, |bias| made = product(up, Some(bias))).and(made)
-                    }
-                }
+                made = with_bias(bias.as_ref(), call, |bias| {
+                    let adapter = Adapter { narrow: call.input(1), weight: up, sum };
+                    let y = Onto { adapter: Some(adapter), ..Onto::product(call.output(0)) };
+                    let space = call.workspace_bytes();
+                    weight.with(call, |weight| kernel::forward(isa, call.services, x, weight, bias, y, space))
+                });
             })?;
             made
         });

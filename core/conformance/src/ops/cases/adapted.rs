@@ -5,7 +5,9 @@
 
 use espalier_interface::DType;
 
-use super::fused::{finished, linear, linear_input_backward, summed, weight_gradient};
+use super::fused::{
+    finished, linear, linear_input_backward, rounded_bounds, summed, weight_gradient,
+};
 use super::linear::{Layouts, Weight};
 use super::{fixed, rows, terms};
 use crate::ops::case::{Near, OpCase};
@@ -14,7 +16,6 @@ use crate::ops::draw::Draw;
 use crate::ops::numbers::absolute;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle;
-use crate::ops::rounding::ulp;
 
 /// The checks.
 pub const OPS: &[OpCheck] = &[
@@ -48,13 +49,7 @@ fn rank(draw: &Draw, tokens: usize) -> usize {
 /// A result, and `alpha` times another one on top of it, both rounded to `dtype` first.
 fn both(first: &Near, second: &Near, dtype: DType, alpha: f64) -> Near {
     let mut near = summed(second, dtype, alpha, Some(&first.values));
-    let results = first.values.iter().zip(&first.bounds);
-    for (bound, (result, of_result)) in near.bounds.iter_mut().zip(results) {
-        *bound += of_result;
-        if dtype == DType::BF16 {
-            *bound += ulp(dtype, result.abs() + of_result) / 2.0;
-        }
-    }
+    near.bounds = oracle::add(&near.bounds, &rounded_bounds(first, dtype), 1.0);
     near
 }
 

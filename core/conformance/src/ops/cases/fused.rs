@@ -70,14 +70,19 @@ pub(super) fn finished(case: OpCase, version: u32, alpha: f64) -> OpCase {
     }
 }
 
-/// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
-pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
+/// The bounds of a result after it is rounded to `dtype`.
+pub(super) fn rounded_bounds(result: &Near, dtype: DType) -> Vec<f64> {
     let near = result.values.iter().zip(&result.bounds);
-    let of_result = near.map(|(p, bound)| match dtype {
+    let rounded = near.map(|(p, bound)| match dtype {
         DType::BF16 => bound + ulp(dtype, p.abs() + bound) / 2.0,
         _ => *bound,
     });
-    let of_result: Vec<f64> = of_result.collect();
+    rounded.collect()
+}
+
+/// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
+pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
+    let of_result = rounded_bounds(result, dtype);
     let scaled = oracle::scale(&result.values, alpha);
     let (values, magnitudes) = match added {
         None => (scaled.clone(), absolute(&scaled)),
