@@ -83,21 +83,25 @@ pub struct Inputs<'a, E> {
 
 impl AttentionShape {
     /// Query heads of a key/value head.
+    #[inline]
     fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
 
     /// Queries of a block: with all heads of a group, about [`ROWS`] rows.
+    #[inline]
     fn queries(&self) -> usize {
         (ROWS / self.group()).next_multiple_of(16).clamp(16, 128)
     }
 
     /// Elements of a token's queries.
+    #[inline]
     fn q_width(&self) -> usize {
         self.heads * self.head_dim
     }
 
     /// Elements of a token's keys.
+    #[inline]
     fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }

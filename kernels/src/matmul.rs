@@ -35,6 +35,7 @@ mod pipeline;
 mod product;
 mod rounding;
 mod scalar;
+mod side;
 mod slots;
 mod source;
 mod task_space;
@@ -46,18 +47,21 @@ mod transpose;
 
 use espalier_interface::Services;
 
-pub(crate) use block::{multiply_into, space};
+pub(crate) use block::{PANEL_ROWS, multiply_into, space};
 pub use combine::Combine;
 use combine::{SumHome, Sums};
 pub use depth::DEPTH;
 use few_rows::FewRows;
 pub use isa::Isa;
+pub(crate) use micro::ROW;
 pub use micro::Update;
 pub use nibbles::{BlockScales, Nibbles};
+pub(crate) use panel::STRIP;
 use product::Product;
 pub use product::{LowRank, LowRankTurn};
 pub use rounding::Sum;
 pub use scalar::Scalar;
+pub(crate) use side::{Side, as_steps};
 pub(crate) use slots::{bytes as slot_bytes, each as each_task, each_sharing as each_task_sharing};
 pub use source::{Dense, Operand, Rows, Summed};
 

@@ -88,6 +88,7 @@ pub fn forward_cached<E: Element>(
                 v: &values[all],
                 head,
                 first: held + tokens.start - begin,
+                len: held + end - begin,
                 tokens,
             };
             block.forward(memory, &out, None);

@@ -1,18 +1,23 @@
 //! Queries, keys and values -> attention and the log-sum-exp of its logits.
 #![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
 
-use std::ops::Range;
+mod memory;
+
+use std::ops::{Add, Range};
 
 use espalier_interface::Services;
 
-use super::softmax::{Running, cap, whole_lanes};
+use self::memory::{Memory, ROWS, State, padded};
+use super::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
 use super::{AttentionShape, Inputs, KEYS, factors, gather};
 use crate::element::{Element, Real};
-use crate::matmul::{
-    Dense, Isa, Operand, Scalar, Update, each_task, multiply_into, slot_bytes, space,
-};
-use crate::simd::vectorized;
+use crate::matmul::{Dense, Isa, Operand, Scalar, Side, as_steps, each_task, slot_bytes};
+use crate::simd::{prefetch, vectorized};
 use crate::split::Parts;
+
+/// Keys seen by some rows are multiplied from a multiple of as many on: those of panels of any
+/// instruction set.
+const PANEL: usize = 32;
 
 /// Bytes of workspace that [`forward`] needs on `threads` threads, for any `T`.
 pub fn forward_workspace_bytes<E: Element>(shape: &AttentionShape, threads: usize) -> usize
@@ -22,11 +27,9 @@ where
     slot_bytes::<E::Acc>(0, share::<E::Acc>(shape), threads)
 }
 
-/// Elements that one task needs: queries and output of a block, logits, running sums, the
-/// product's.
+/// Elements that one task needs.
 pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
-    let rows = shape.queries() * shape.group();
-    rows * (2 * shape.head_dim + KEYS + 2) + space::<S>()
+    Memory::<S>::sizes(shape).iter().sum()
 }
 
 /// `out`, `[T, H K]`, and `lse`, `[T, H]`, of `inputs`.
@@ -74,6 +77,7 @@ pub fn forward<E: Element>(
                 v: &inputs.v[bounds.start * width..bounds.end * width],
                 head,
                 first: tokens.start - bounds.start,
+                len: bounds.len(),
                 tokens,
             };
             block.forward(memory, &out, Some(&lse));
@@ -120,6 +124,8 @@ pub(super) struct Block<'a, E> {
     pub(super) tokens: Range<usize>,
     /// Place of the first of them in its sequence.
     pub(super) first: usize,
+    /// Tokens of the sequence.
+    pub(super) len: usize,
 }
 
 impl<E: Element> Block<'_, E>
@@ -135,80 +141,206 @@ where
     ) {
         let shape = self.shape;
         let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
-        let (rows, len) = (group * count, self.k.len() / shape.kv_width());
-        let (q, memory) = memory.split_at_mut(rows * width);
-        let (sums, memory) = memory.split_at_mut(rows * width);
-        let (logits, memory) = memory.split_at_mut(rows * KEYS);
-        let (most, memory) = memory.split_at_mut(rows);
-        let (total, memory) = memory.split_at_mut(rows);
-        let from = (
-            self.tokens.start * shape.q_width() + self.head * group * width,
-            shape.q_width(),
+        let rows = group * count;
+        let Memory {
+            q,
+            keys,
+            values,
+            strip,
+            logits,
+            sums,
+            most,
+            total,
+        } = Memory::new(shape, memory);
+        let queries = self.gather(sums, rows);
+        let q = Side::left(self.isa, Operand::over_cols(&queries), q, strip);
+        let mut state = State {
+            sums: &mut sums[..rows * padded(width)],
+            most: &mut most[..rows],
+            total: &mut total[..rows],
+        };
+        vectorized(
+            #[inline(always)]
+            || {
+                state.sums.fill(E::Acc::ZERO);
+                state.most.fill(E::Acc::NEG_INFINITY);
+                state.total.fill(E::Acc::ZERO);
+            },
         );
-        let [of_queries, _] = factors(self.isa, shape);
-        gather(self.q, from, [group, count, width], of_queries, q);
-        sums.fill(E::Acc::ZERO);
-        most.fill(E::Acc::NEG_INFINITY);
-        total.fill(E::Acc::ZERO);
-        let mut state = State { sums, most, total };
-        for block in shape.blocks(self.first..self.first + count, len) {
-            let keys = block.len();
+        let mut blocks = shape
+            .blocks(self.first..self.first + count, self.len)
+            .peekable();
+        let first = blocks.peek().cloned();
+        while let Some(block) = blocks.next() {
+            self.prefetch(blocks.peek(), first.as_ref());
             let at = block.start * shape.kv_width() + self.head * width;
-            let k = Dense::strided(&self.k[at..], keys, width, shape.kv_width());
-            let v = Dense::strided(&self.v[at..], keys, width, shape.kv_width());
-            let queries = Dense::new(q, rows, width);
-            let sides = (Operand::over_cols(&queries), Operand::over_cols(&k));
-            multiply_into(self.isa, sides, (logits, KEYS), Update::Overwrite, memory);
-            self.weigh(&block, logits, &mut state);
-            let weights = Dense::strided(logits, rows, keys, KEYS);
-            let sides = (Operand::over_cols(&weights), Operand::over_rows(&v));
-            let to = (&mut *state.sums, width);
-            multiply_into(self.isa, sides, to, Update::Accumulate, memory);
+            let [k, v] = [self.k, self.v]
+                .map(|of| Dense::strided(&of[at..], block.len(), width, shape.kv_width()));
+            let keys = Side::right(self.isa, Operand::over_cols(&k), keys, strip);
+            let values = Side::right(self.isa, Operand::over_rows(&v), values, strip);
+            for panel in q.panels() {
+                let seen = self.seen(&block, panel.range());
+                if seen.is_empty() {
+                    continue;
+                }
+                // One panel's logits stay in the first-level cache until they are used up.
+                q.multiply(panel, &keys, seen.clone(), logits);
+                self.weigh(&block, (panel.range(), &seen), logits, &mut state);
+                as_steps(self.isa, &mut logits[..panel.lanes * KEYS], seen.clone());
+                let stride = padded(width);
+                let to = (&mut state.sums[panel.start * stride..], stride);
+                values.add_rows((logits, panel.lanes), seen, to);
+            }
         }
         self.store(&state, out, lse);
     }
 
-    /// Logits of a block of keys, `[rows, KEYS]`, -> their exponentials, with `state` made ready
-    /// for the sums of them.
+    /// The block's rows, `[count, group, K]`, in front of `memory`.
+    fn gather<'m>(&self, memory: &'m mut [E::Acc], rows: usize) -> Dense<'m, E::Acc> {
+        let shape = self.shape;
+        let [of_queries, _] = factors(self.isa, shape);
+        let width = shape.group() * shape.head_dim;
+        let start = self.tokens.start * shape.q_width() + self.head * width;
+        let memory = &mut memory[..rows * shape.head_dim];
+        gather(
+            self.q,
+            (start, shape.q_width()),
+            [1, self.tokens.len(), width],
+            of_queries,
+            memory,
+        );
+        Dense::new(memory, rows, shape.head_dim)
+    }
+
+    /// Asks for what is packed next: the keys and values of the `next` block or, after the last, the
+    /// `first` one's of the next head, and its queries, which are probably the next task.
+    fn prefetch(&self, next: Option<&Range<usize>>, first: Option<&Range<usize>>) {
+        let (shape, width) = (self.shape, self.shape.head_dim);
+        let head = self.head + usize::from(next.is_none());
+        if head == shape.kv_heads {
+            return;
+        }
+        for key in next.or(first).cloned().unwrap_or_default() {
+            let at = key * shape.kv_width() + head * width;
+            prefetch(&self.k[at..at + width]);
+            prefetch(&self.v[at..at + width]);
+        }
+        if next.is_none() {
+            let width = shape.group() * width;
+            for token in self.tokens.clone() {
+                let at = token * shape.q_width() + head * width;
+                prefetch(&self.q[at..at + width]);
+            }
+        }
+    }
+
+    /// The keys of `block` that any of `rows` sees, from a whole panel's first on.
+    fn seen(&self, block: &Range<usize>, rows: Range<usize>) -> Range<usize> {
+        let [first, last] = [rows.start, rows.end - 1].map(|row| self.seen_by(block, row));
+        let seen = first.start..last.end;
+        if seen.is_empty() {
+            return 0..0;
+        }
+        seen.start / PANEL * PANEL..seen.end
+    }
+
+    /// The keys of `block` that a row sees.
+    #[inline(always)]
+    fn seen_by(&self, block: &Range<usize>, row: usize) -> Range<usize> {
+        let query = self.first + row / self.shape.group();
+        self.shape.within(block, query, self.len)
+    }
+
+    /// Logits of `seen` keys of a block, `[rows, KEYS]`, -> their exponentials, with `state` made
+    /// ready for the sums of them.
     fn weigh(
         &self,
         block: &Range<usize>,
+        (rows, seen): (Range<usize>, &Range<usize>),
         logits: &mut [E::Acc],
         State { sums, most, total }: &mut State<'_, E::Acc>,
     ) {
-        let (shape, count) = (self.shape, self.tokens.len());
-        let (width, len) = (shape.head_dim, self.k.len() / shape.kv_width());
-        let [_, factor] = factors::<E::Acc>(self.isa, shape);
+        let width = padded(self.shape.head_dim);
+        let (most, total) = (&mut most[rows.clone()], &mut total[rows.clone()]);
+        let sums = &mut sums[rows.start * width..rows.end * width];
+        let count = rows.len();
+        let (early, factor) = self.factors();
+        let whole = early.is_none()
+            && [rows.start, rows.end - 1].map(|row| self.seen_by(block, row)) == [0..KEYS, 0..KEYS];
         vectorized(
             #[inline(always)]
-            || {
-                for row in 0..most.len() {
-                    let seen = shape.within(block, self.first + row % count, len);
-                    let logits = &mut logits[row * KEYS..(row + 1) * KEYS];
-                    let lanes = whole_lanes(&seen, KEYS);
-                    logits[..seen.start].fill(E::Acc::ZERO);
-                    logits[lanes.end..].fill(E::Acc::ZERO);
-                    if factor != E::Acc::ONE {
-                        let logits = &mut logits[lanes.clone()];
-                        logits.iter_mut().for_each(|x| *x *= factor);
+            move || {
+                let (logits, _) = logits.as_chunks_mut::<KEYS>();
+                let mut ranges: [Range<usize>; ROWS] = std::array::from_fn(|_| 0..KEYS);
+                let mut lanes = [[E::Acc::ZERO; LANES]; ROWS];
+                let [mut before, mut now] = [[E::Acc::ZERO; ROWS]; 2];
+                for (idx, logits) in logits.iter_mut().enumerate().take(count) {
+                    if !whole {
+                        let by_row = self.seen_by(block, rows.start + idx);
+                        ranges[idx] = self.mask(logits, (&by_row, seen), early);
                     }
-                    if let Some(softcap) = shape.softcap {
-                        cap(&mut logits[seen.clone()], E::Acc::from_f64(softcap));
+                    lanes[idx] = largest(&logits[ranges[idx].clone()]);
+                }
+                for (idx, most) in most.iter_mut().enumerate() {
+                    before[idx] = *most;
+                    now[idx] = (across(lanes[idx], Real::larger) * factor).larger(*most);
+                    *most = now[idx];
+                }
+                let shrinks = shrinks(&before, &now);
+                for (idx, logits) in logits.iter_mut().enumerate().take(count) {
+                    let logits = &mut logits[ranges[idx].clone()];
+                    // All logits are minus infinity (or there are none): avoids 0 / 0.
+                    if now[idx] == E::Acc::NEG_INFINITY {
+                        logits.fill(E::Acc::ZERO);
+                        lanes[idx] = [E::Acc::ZERO; LANES];
+                    } else {
+                        lanes[idx] = exponentials(logits, factor, now[idx]);
                     }
-                    logits[seen.end..lanes.end].fill(E::Acc::NEG_INFINITY);
-                    let mut running = Running {
-                        most: most[row],
-                        sum: total[row],
-                    };
-                    let shrink = running.take(&mut logits[lanes]);
-                    (most[row], total[row]) = (running.most, running.sum);
+                }
+                for (idx, total) in total.iter_mut().enumerate() {
+                    let shrink = shrinks[idx];
+                    *total = *total * shrink + across(lanes[idx], Add::add);
                     if shrink != E::Acc::ONE {
-                        let sums = &mut sums[row * width..(row + 1) * width];
+                        let sums = &mut sums[idx * width..(idx + 1) * width];
                         sums.iter_mut().for_each(|x| *x *= shrink);
                     }
                 }
             },
         );
+    }
+
+    /// The factor of products that is multiplied first, if it is, and the one that is left for the
+    /// exponential: the largest logit is that of the largest product where it is over 0.
+    fn factors(&self) -> (Option<E::Acc>, E::Acc) {
+        let [_, factor] = factors(self.isa, self.shape);
+        if self.shape.softcap.is_none() && factor > E::Acc::ZERO {
+            (None, factor)
+        } else {
+            (Some(factor), E::Acc::ONE)
+        }
+    }
+
+    /// Products of a row with the keys `seen`, of which it sees `by_row` -> those times the `early`
+    /// factor, capped, and minus infinity up to whole lanes, which are returned; 0 elsewhere.
+    #[inline(always)]
+    fn mask(
+        &self,
+        logits: &mut [E::Acc; KEYS],
+        (by_row, seen): (&Range<usize>, &Range<usize>),
+        early: Option<E::Acc>,
+    ) -> Range<usize> {
+        let lanes = whole_lanes(by_row, KEYS);
+        logits[seen.start..by_row.start.clamp(seen.start, seen.end)].fill(E::Acc::ZERO);
+        logits[lanes.end.min(seen.end)..seen.end].fill(E::Acc::ZERO);
+        if let Some(factor) = early {
+            let logits = &mut logits[by_row.clone()];
+            logits.iter_mut().for_each(|x| *x *= factor);
+            if let Some(softcap) = self.shape.softcap {
+                cap(logits, E::Acc::from_f64(softcap));
+            }
+        }
+        logits[by_row.end..lanes.end].fill(E::Acc::NEG_INFINITY);
+        lanes
     }
 
     /// Writes the block's outputs and, if given, their `lse`.
@@ -219,7 +351,7 @@ where
         lse: Option<&Parts<'_, E::Acc>>,
     ) {
         let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
+        let (width, group) = (shape.head_dim, shape.group());
         let first_head = self.head * group;
         for (query, token) in self.tokens.clone().enumerate() {
             let at = token * shape.q_width() + first_head * width;
@@ -229,20 +361,16 @@ where
                 // SAFETY: as above.
                 let lse = unsafe { lse.part(token * shape.heads + first_head, group) };
                 for (head, lse) in lse.iter_mut().enumerate() {
-                    let row = head * count + query;
-                    let running = Running {
-                        most: most[row],
-                        sum: total[row],
-                    };
-                    *lse = running.log_sum_exp();
+                    let row = query * group + head;
+                    *lse = most[row] + total[row].ln();
                 }
             }
             vectorized(
                 #[inline(always)]
                 || {
                     for (head, out) in out.chunks_exact_mut(width).enumerate() {
-                        let (row, all) = (head * count + query, total[head * count + query]);
-                        let sums = &sums[row * width..(row + 1) * width];
+                        let row = query * group + head;
+                        let (sums, all) = (&sums[row * padded(width)..], total[row]);
                         for (out, &sum) in out.iter_mut().zip(sums) {
                             *out = E::store(sum / all);
                         }
@@ -251,14 +379,4 @@ where
             );
         }
     }
-}
-
-/// The sums of a block's rows so far.
-struct State<'a, S> {
-    /// Of values times weights, `[rows, K]`.
-    sums: &'a mut [S],
-    /// The largest logit, `[rows]`.
-    most: &'a mut [S],
-    /// Of weights, `[rows]`.
-    total: &'a mut [S],
 }

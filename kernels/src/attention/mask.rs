@@ -6,6 +6,7 @@ use super::{AttentionShape, Future, KEYS};
 
 impl AttentionShape {
     /// The keys that query `query` sees, counted from the start of their sequence of `len` tokens.
+    #[inline]
     pub(super) fn visible(&self, query: usize, len: usize) -> Range<usize> {
         let end = match self.future {
             Future::Hidden => query + 1,
@@ -19,6 +20,7 @@ impl AttentionShape {
 
     /// The numbers of the blocks of keys that any of `queries` sees. Of later queries, neither the
     /// first nor the end is before that of earlier ones.
+    #[inline]
     pub(super) fn block_range(&self, queries: Range<usize>, len: usize) -> Range<usize> {
         let first = self.visible(queries.start, len).start / KEYS;
         first..self.visible(queries.end - 1, len).end.div_ceil(KEYS)
@@ -37,6 +39,7 @@ impl AttentionShape {
     }
 
     /// The part of `block` that `query` sees, counted from the block's start.
+    #[inline]
     pub(super) fn within(&self, block: &Range<usize>, query: usize, len: usize) -> Range<usize> {
         let seen = self.visible(query, len);
         let start = seen.start.clamp(block.start, block.end) - block.start;

@@ -1,4 +1,4 @@
-//! A row of logits -> exponentials, their sum and the factor of earlier sums.
+//! Rows of logits -> exponentials, their sums and the factors of earlier sums.
 //!
 //! Sums run in [`LANES`] lanes for vectors of any width, so that bits do not depend on it.
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::element::{Element, Real};
 
 /// Lanes of a sum.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// `seen` and what follows it in a row of `len` elements up to whole lanes. With logits of minus
 /// infinity there, loops over the keys seen end with a whole vector and have the same results.
@@ -16,46 +16,44 @@ pub(super) fn whole_lanes(seen: &Range<usize>, len: usize) -> Range<usize> {
     seen.start..(seen.start + seen.len().next_multiple_of(LANES)).min(len)
 }
 
-/// The running maximum and sum of a row.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Running<S> {
-    /// The largest logit so far.
-    pub most: S,
-    /// The sum of `exp(logit - most)` so far.
-    pub sum: S,
-}
-
-impl<S: Real> Running<S> {
-    /// Adds `logits`, which become `exp(logit - most)`, and returns the factor of all earlier ones.
-    #[inline(always)]
-    pub(super) fn take(&mut self, logits: &mut [S]) -> S {
-        let before = self.most;
-        let most = largest(logits).larger(before);
-        // All logits are minus infinity (or there are none): avoids 0 / 0.
-        if most == S::NEG_INFINITY {
-            logits.fill(S::ZERO);
-            return S::ONE;
-        }
-        let shrink = if most == before {
-            S::ONE
-        } else {
-            (before - most).exp()
-        };
-        logits.iter_mut().for_each(|x| *x = (*x - most).exp());
-        self.sum = self.sum * shrink + sum(logits);
-        self.most = most;
-        shrink
-    }
-
-    /// The logarithm of the sum of all exponentials.
-    pub(super) fn log_sum_exp(&self) -> S {
-        self.most + self.sum.ln()
-    }
-}
-
-/// The largest of `values`.
+/// The factors of earlier sums where the largest logits are now `most`, not `before`.
+///
+/// Rows without a logit over minus infinity keep theirs, which are 0.
 #[inline(always)]
-fn largest<S: Real>(values: &[S]) -> S {
+pub(super) fn shrinks<S: Real, const N: usize>(before: &[S; N], most: &[S; N]) -> [S; N] {
+    let mut shrinks = [S::ONE; N];
+    for ((shrink, &before), &most) in shrinks.iter_mut().zip(before).zip(most) {
+        let less = (before - most).exp_below_zero();
+        *shrink = if most == before { S::ONE } else { less };
+    }
+    shrinks
+}
+
+/// `logits` over `factor`, none of them over `most` -> `exp(logit - most)`, and their sum in lanes.
+#[inline(always)]
+pub(super) fn exponentials<S: Real>(logits: &mut [S], factor: S, most: S) -> [S; LANES] {
+    let weigh = |x: S| (x * factor - most).exp_below_zero();
+    let mut lanes = [S::ZERO; LANES];
+    let (whole, rest) = logits.as_chunks_mut::<LANES>();
+    for chunk in whole {
+        for idx in 0..LANES {
+            chunk[idx] = weigh(chunk[idx]);
+            lanes[idx] += chunk[idx];
+        }
+    }
+    if !rest.is_empty() {
+        rest.iter_mut().for_each(|x| *x = weigh(*x));
+        let rest = filled_up(rest, S::ZERO);
+        for idx in 0..LANES {
+            lanes[idx] += rest[idx];
+        }
+    }
+    lanes
+}
+
+/// The largest of `values` in lanes.
+#[inline(always)]
+pub(super) fn largest<S: Real>(values: &[S]) -> [S; LANES] {
     let mut lanes = [S::NEG_INFINITY; LANES];
     let (whole, rest) = values.as_chunks::<LANES>();
     for chunk in whole {
@@ -63,26 +61,20 @@ fn largest<S: Real>(values: &[S]) -> S {
             *lane = lane.larger(x);
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane = lane.larger(x);
-    }
-    across(lanes, S::larger)
-}
-
-/// The sum of `values`, in lanes and then across them.
-#[inline(always)]
-fn sum<S: Real>(values: &[S]) -> S {
-    let mut lanes = [S::ZERO; LANES];
-    let (whole, rest) = values.as_chunks::<LANES>();
-    for chunk in whole {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += x;
+    if !rest.is_empty() {
+        for (lane, x) in lanes.iter_mut().zip(filled_up(rest, S::NEG_INFINITY)) {
+            *lane = lane.larger(x);
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane += x;
-    }
-    across(lanes, std::ops::Add::add)
+    lanes
+}
+
+/// `values`, fewer than a vector's, and `with` in the lanes after them.
+#[inline(always)]
+fn filled_up<S: Real>(values: &[S], with: S) -> [S; LANES] {
+    let mut lanes = [with; LANES];
+    lanes[..values.len()].copy_from_slice(values);
+    lanes
 }
 
 /// The sum of products, in lanes and then across them.
@@ -105,7 +97,7 @@ pub(super) fn dot<E: Element>(a: &[E::Acc], b: &[E]) -> E::Acc {
 ///
 /// Halves are arrays of fixed sizes: a loop over them is compiled to a branch per lane.
 #[inline(always)]
-fn across<S: Real>(lanes: [S; LANES], join: impl Fn(S, S) -> S) -> S {
+pub(super) fn across<S: Real>(lanes: [S; LANES], join: impl Fn(S, S) -> S) -> S {
     let eight: [S; 8] = std::array::from_fn(|i| join(lanes[i], lanes[i + 8]));
     let four: [S; 4] = std::array::from_fn(|i| join(eight[i], eight[i + 4]));
     join(join(four[0], four[2]), join(four[1], four[3]))

@@ -10,7 +10,7 @@
 pub(super) mod avx512;
 mod pack;
 
-pub(super) use pack::{Values, pack, window};
+pub(super) use pack::{Values, pack, round_rows, window};
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -20,7 +20,7 @@ const ROWS: usize = 112;
 /// Bytes of the right operand's columns that a small product packs at a time.
 const RIGHT_BYTES: usize = 512 * 1024;
 /// Most rows and columns of a micro-tile.
-pub(super) const PANEL_ROWS: usize = 14;
+pub(crate) const PANEL_ROWS: usize = 14;
 pub(super) const PANEL_COLS: usize = 32;
 /// Columns whose panels stay in the second-level cache while rows are multiplied by them.
 pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
@@ -85,7 +85,7 @@ pub(super) struct PackedPart<'a, S> {
 }
 
 /// How rows of the left operand are cut into panels.
-fn left_cut<S: Scalar>(isa: Isa) -> Cut {
+pub(super) fn left_cut<S: Scalar>(isa: Isa) -> Cut {
     if isa.has_tiles() {
         Cut::Tiles
     } else {

@@ -16,6 +16,7 @@ pub(super) struct Depth {
 
 impl Depth {
     /// The depth of a product of `elements` by `isa`.
+    #[inline]
     pub fn new(isa: Isa, elements: usize) -> Self {
         Depth { elements, isa }
     }
@@ -26,11 +27,13 @@ impl Depth {
     }
 
     /// Elements of the whole depth.
+    #[inline]
     pub fn elements(self) -> usize {
         self.elements
     }
 
     /// Its parts; one, without elements, where there is nothing to sum.
+    #[inline]
     pub fn parts(self) -> usize {
         self.elements.div_ceil(self.most()).max(1)
     }
@@ -44,17 +47,20 @@ impl Depth {
     }
 
     /// Elements of part `idx`.
+    #[inline]
     pub fn part(self, idx: usize) -> Range<usize> {
         let most = self.most();
         idx * most..((idx + 1) * most).min(self.elements)
     }
 
     /// Steps of part `idx`.
+    #[inline]
     pub fn steps(self, idx: usize) -> usize {
         self.isa.steps(self.part(idx).len())
     }
 
     /// Most elements of a part.
+    #[inline]
     fn most(self) -> usize {
         DEPTH * self.isa.depth_of_step()
     }

@@ -55,6 +55,7 @@ impl Isa {
     }
 
     /// The instruction set of plain vectors, without instructions for bf16.
+    #[inline]
     pub fn vectors(self) -> Isa {
         match self {
             Isa::AmxBf16 | Isa::Avx512Bf16 => Isa::Avx512,
@@ -74,6 +75,7 @@ impl Isa {
     }
 
     /// Elements of the depth that one step of a panel holds.
+    #[inline]
     pub(super) fn depth_of_step(self) -> usize {
         match self {
             Isa::Avx512Bf16 | Isa::Bf16Model | Isa::AmxBf16 | Isa::AmxModel => 2,
@@ -82,6 +84,7 @@ impl Isa {
     }
 
     /// Steps of a panel that hold `elements` of the depth; with tiles, those of whole ones.
+    #[inline]
     pub(super) fn steps(self, elements: usize) -> usize {
         let steps = elements.div_ceil(self.depth_of_step());
         if self.has_tiles() {
@@ -92,6 +95,7 @@ impl Isa {
     }
 
     /// True where products of bf16 are by tiles.
+    #[inline]
     pub(super) fn has_tiles(self) -> bool {
         matches!(self, Isa::AmxBf16 | Isa::AmxModel)
     }

@@ -1,6 +1,7 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
-//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
+//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`. Some
+//! kernels read rows of the left operand in place of a panel, `[rows, ROW]`.
 //! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
 //!
@@ -20,7 +21,20 @@ pub enum Update {
     Accumulate,
 }
 
-/// `(depth, left panel, right panel, tile, elements from one tile row to the next, update)`.
+/// Elements from one row of the left operand to the next, where it is read as rows.
+pub(crate) const ROW: usize = 128;
+/// In its place where it is read as a panel.
+const PANEL: usize = 0;
+
+/// The elements from one row of a left operand to the next, and from one step to the next.
+const fn strides(rows: usize, row: usize) -> (usize, usize) {
+    match row {
+        PANEL => (1, rows),
+        row => (row, 1),
+    }
+}
+
+/// `(depth, left panel or rows, right panel, tile, elements from one tile row to the next, update)`.
 pub(super) type Kernel<S> = unsafe fn(usize, *const S, *const S, *mut S, usize, Update);
 
 /// The micro-kernels of one scalar and one instruction set.
@@ -31,12 +45,14 @@ pub(super) struct Kernels<S: 'static> {
     pub lanes: usize,
     /// Kernels for `index + 1` rows and one or two vectors.
     pub table: &'static [[Kernel<S>; 2]],
+    /// The same for rows of the left operand, [`ROW`] elements apart.
+    pub of_rows: &'static [[Kernel<S>; 2]],
 }
 
 /// Kernels with 1 to N rows.
 macro_rules! table {
-    ($name:ident: $($rows:literal)+) => {
-        &[$([$name::<$rows, 1>, $name::<$rows, 2>]),+]
+    ($name:ident, $row:ident: $($rows:literal)+) => {
+        &[$([$name::<$rows, 1, $row>, $name::<$rows, 2, $row>]),+]
     };
 }
 
@@ -46,10 +62,10 @@ macro_rules! vector_kernel {
     ($name:ident, $features:literal, $scalar:ty, $lanes:literal,
      $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
         /// # Safety
-        /// The CPU has the features; panels hold `depth` steps; the tile has `MR` rows of `NV`
-        /// vectors.
+        /// The CPU has the features; panels, or rows `LEFT` elements apart, hold `depth` steps; the
+        /// tile has `MR` rows of `NV` vectors.
         #[target_feature(enable = $features)]
-        unsafe fn $name<const MR: usize, const NV: usize>(
+        unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
             mut left: *const $scalar,
             mut right: *const $scalar,
@@ -64,6 +80,7 @@ macro_rules! vector_kernel {
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride).cast());
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride + NV * $lanes - 1).cast());
                 }
+                let (row_stride, step_stride) = strides(MR, LEFT);
                 let mut sums = [[$zero(); NV]; MR];
                 for _ in 0..depth {
                     let mut lanes = [$zero(); NV];
@@ -71,12 +88,12 @@ macro_rules! vector_kernel {
                         lanes[v] = $load(right.add(v * $lanes));
                     }
                     for row in 0..MR {
-                        let x = $splat(*left.add(row));
+                        let x = $splat(*left.add(row * row_stride));
                         for v in 0..NV {
                             sums[row][v] = $fma(x, lanes[v], sums[row][v]);
                         }
                     }
-                    left = left.add(MR);
+                    left = left.add(step_stride);
                     right = right.add(NV * $lanes);
                 }
                 for row in 0..MR {
@@ -140,8 +157,9 @@ macro_rules! multiply_add {
 macro_rules! portable_kernel {
     ($name:ident, $scalar:ty, $lanes:literal, |$x:ident, $y:ident, $to:ident| $step:expr) => {
         /// # Safety
-        /// Panels hold `depth` steps; the tile has `MR` rows of `NV` vectors.
-        unsafe fn $name<const MR: usize, const NV: usize>(
+        /// Panels, or rows `LEFT` elements apart, hold `depth` steps; the tile has `MR` rows of `NV`
+        /// vectors.
+        unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
             left: *const $scalar,
             right: *const $scalar,
@@ -149,12 +167,13 @@ macro_rules! portable_kernel {
             stride: usize,
             update: Update,
         ) {
+            let (row_stride, step_stride) = strides(MR, LEFT);
             let mut sums = [[[0.0; $lanes]; NV]; MR];
             for k in 0..depth {
-                // SAFETY: step k of both panels.
-                let (xs, lanes) = unsafe {
+                // SAFETY: step k of both sides.
+                let (xs, lanes): ([$scalar; MR], _) = unsafe {
                     (
-                        &*left.add(k * MR).cast::<[$scalar; MR]>(),
+                        std::array::from_fn(|row| *left.add(k * step_stride + row * row_stride)),
                         &*right.add(k * NV * $lanes).cast::<[[$scalar; $lanes]; NV]>(),
                     )
                 };
@@ -194,51 +213,60 @@ portable_kernel!(model_pairs, f32, 16, |a, b, sum| bf16_model::dot_pairs(
 static AVX512_F32: Kernels<f32> = Kernels {
     rows: 14,
     lanes: 16,
-    table: table!(avx512_f32: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    table: table!(avx512_f32, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_rows: table!(avx512_f32, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_PAIRS: Kernels<f32> = Kernels {
     rows: 14,
     lanes: 16,
-    table: table!(avx512_pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    table: table!(avx512_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_rows: table!(avx512_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 /// Tiles of the shapes of `AVX512_PAIRS`.
 static MODEL_PAIRS: Kernels<f32> = Kernels {
     rows: 14,
     lanes: 16,
-    table: table!(model_pairs: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    table: table!(model_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_rows: table!(model_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_F64: Kernels<f64> = Kernels {
     rows: 14,
     lanes: 8,
-    table: table!(avx512_f64: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    table: table!(avx512_f64, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_rows: table!(avx512_f64, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F32: Kernels<f32> = Kernels {
     rows: 6,
     lanes: 8,
-    table: table!(avx2_f32: 1 2 3 4 5 6),
+    table: table!(avx2_f32, PANEL: 1 2 3 4 5 6),
+    of_rows: table!(avx2_f32, ROW: 1 2 3 4 5 6),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F64: Kernels<f64> = Kernels {
     rows: 6,
     lanes: 4,
-    table: table!(avx2_f64: 1 2 3 4 5 6),
+    table: table!(avx2_f64, PANEL: 1 2 3 4 5 6),
+    of_rows: table!(avx2_f64, ROW: 1 2 3 4 5 6),
 };
 static PORTABLE_F32: Kernels<f32> = Kernels {
     rows: 4,
     lanes: 4,
-    table: table!(portable_f32: 1 2 3 4),
+    table: table!(portable_f32, PANEL: 1 2 3 4),
+    of_rows: table!(portable_f32, ROW: 1 2 3 4),
 };
 static PORTABLE_F64: Kernels<f64> = Kernels {
     rows: 4,
     lanes: 2,
-    table: table!(portable_f64: 1 2 3 4),
+    table: table!(portable_f64, PANEL: 1 2 3 4),
+    of_rows: table!(portable_f64, ROW: 1 2 3 4),
 };
 
 /// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them. With
 /// tiles, products of pairs are not by these kernels (`tiles.rs`).
+#[inline]
 pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -254,6 +282,7 @@ pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
 }
 
 /// The f64 kernels of `isa`.
+#[inline]
 pub(super) fn kernels_f64(isa: Isa) -> &'static Kernels<f64> {
     match isa.vectors() {
         #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! A block's lanes -> the panels that packing fills and micro-kernels read.
 
 /// Elements of a strip that an operand is widened or decoded into.
-pub(super) const STRIP: usize = 8192;
+pub(crate) const STRIP: usize = 8192;
 /// Elements after the last panel that packing may overwrite.
 pub(super) const TAIL: usize = 16;
 
@@ -27,7 +27,7 @@ pub(super) enum Cut {
 
 /// A panel: lanes `start .. start + lanes` of its block, `stride` elements a step.
 #[derive(Clone, Copy)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     pub start: usize,
     pub lanes: usize,
     pub stride: usize,
@@ -35,13 +35,15 @@ pub(super) struct Panel {
 
 impl Panel {
     /// Its lanes' places in its block.
-    pub(super) fn range(self) -> std::ops::Range<usize> {
+    #[inline]
+    pub(crate) fn range(self) -> std::ops::Range<usize> {
         self.start..self.start + self.lanes
     }
 }
 
 impl Cut {
     /// Lanes of all panels of `lanes` lanes, those that fill vectors up among them.
+    #[inline]
     pub(super) fn width(self, lanes: usize) -> usize {
         let last = self.panel(lanes, self.count(lanes) - 1);
         last.start + last.stride
@@ -49,6 +51,7 @@ impl Cut {
 
     /// Elements that packing `lanes` lanes over `steps` steps may write: panels of whole vectors
     /// are written within, others up to [`TAIL`] elements beyond.
+    #[inline]
     pub(super) fn room(self, lanes: usize, steps: usize) -> usize {
         let tail = match self {
             Cut::Even(_) => TAIL,
@@ -58,6 +61,7 @@ impl Cut {
     }
 
     /// Panels that `lanes` lanes make.
+    #[inline]
     pub(super) fn count(self, lanes: usize) -> usize {
         match self {
             Cut::Even(most) => lanes.div_ceil(most),
@@ -67,6 +71,7 @@ impl Cut {
     }
 
     /// Panel `idx` of `lanes` lanes; in the packed block it begins at element `start * depth`.
+    #[inline]
     pub(super) fn panel(self, lanes: usize, idx: usize) -> Panel {
         match self {
             Cut::Even(_) => {

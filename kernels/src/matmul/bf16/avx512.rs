@@ -91,6 +91,37 @@ fn side_by_side() -> __m512i {
     )
 }
 
+/// Rounds `count` elements of each row, of which the first is `from`, to pairs from `to` on.
+///
+/// # Safety
+/// Rows hold whole vectors of 32 elements from `from` on, and of 16 pairs from `to` on, which is
+/// not after `from`. The CPU has AVX-512-BF16.
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub unsafe fn round_rows<const N: usize>(
+    rows: &mut [[f32; N]],
+    (from, to): (usize, usize),
+    count: usize,
+) {
+    for row in rows {
+        let row = row.as_mut_ptr();
+        let (mut from, mut to) = (from, to);
+        let whole = from + count / 32 * 32;
+        while from < whole {
+            // SAFETY: elements of the row; what is overwritten was read before.
+            unsafe {
+                let low = _mm512_loadu_ps(row.add(from));
+                let high = _mm512_loadu_ps(row.add(from + 16));
+                _mm512_storeu_ps(row.add(to), bits(_mm512_cvtne2ps_pbh(high, low)));
+            }
+            (from, to) = (from + 32, to + 16);
+        }
+        if !count.is_multiple_of(32) {
+            // SAFETY: as above; masked-off elements count as 0.
+            unsafe { _mm512_storeu_ps(row.add(to), row_f32(row.add(from), count % 32)) };
+        }
+    }
+}
+
 /// The ways of packing, for one dtype.
 macro_rules! packing {
     ($element:ty: $transpose:ident $copy:ident by $row:ident,

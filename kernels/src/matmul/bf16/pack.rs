@@ -204,6 +204,36 @@ unsafe fn interleave(
     }
 }
 
+/// Rounds the elements `depth` of rows and stores them as pairs from element `depth.start / 2` on.
+/// The last pair of an odd number has 0 as its second element.
+///
+/// # Panics
+/// Where `depth` leaves the rows, or does not start, as rows end, at a multiple of 32.
+pub fn round_rows<const N: usize>(isa: Isa, rows: &mut [[f32; N]], depth: Range<usize>) {
+    assert!(
+        depth.end <= N && N.is_multiple_of(32) && depth.start.is_multiple_of(32),
+        "rows have no such pairs"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if isa.packs_by_vectors() {
+        let starts = (depth.start, depth.start / 2);
+        // SAFETY: whole vectors of the rows, which was just checked.
+        unsafe { avx512::round_rows(rows, starts, depth.len()) };
+        return;
+    }
+    debug_assert!(matches!(isa, Isa::Bf16Model | Isa::AmxModel));
+    for row in rows {
+        for k in depth.clone().step_by(2) {
+            let odd = if k + 1 < depth.end {
+                round(row[k + 1])
+            } else {
+                0
+            };
+            row[k / 2] = f32::from_bits(pair(round(row[k]), odd));
+        }
+    }
+}
+
 fn pair(even: u16, odd: u16) -> u32 {
     u32::from(even) | u32::from(odd) << 16
 }

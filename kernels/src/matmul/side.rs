@@ -1,0 +1,283 @@
+//! Small operands, packed once -> products of some rows at a time, on the calling thread.
+//!
+//! Between two products of a chain, the rows of the first one's result are changed where they lie
+//! and are the left operand of the second, without being packed: attention's softmax. Element by
+//! element the sums are those of [`multiply_into`](super::multiply_into).
+#![allow(unsafe_code)] // Calls of micro-kernels.
+
+use std::ops::Range;
+
+use super::block::{left_cut, right_cut};
+use super::depth::Depth;
+use super::micro::{Kernel, ROW};
+use super::pack::pack;
+use super::panel::{Cut, Panel, TAIL};
+use super::source::Operand;
+use super::{Isa, Scalar, Update, bf16};
+
+/// Lanes of a side are stored as a multiple of as many.
+const LANES: usize = 16;
+
+/// One side of products, packed for the micro-kernels of an instruction set without tiles.
+pub(crate) struct Side<'a, S> {
+    isa: Isa,
+    cut: Cut,
+    lanes: usize,
+    depth: Depth,
+    /// The panels of all lanes, part of the depth after part.
+    values: &'a [S],
+}
+
+impl<'a, S: Scalar> Side<'a, S> {
+    /// Elements that a side of `lanes` lanes over `depth` elements needs.
+    pub(crate) fn room(lanes: usize, depth: usize) -> usize {
+        (lanes.next_multiple_of(LANES) * depth + TAIL).next_multiple_of(LANES)
+    }
+
+    /// The left side of products.
+    ///
+    /// # Panics
+    /// Where `memory` has less than [`Side::room`], or `scratch` less than a strip.
+    pub(crate) fn left(
+        isa: Isa,
+        operand: Operand<'_, S>,
+        memory: &'a mut [S],
+        scratch: &mut [S],
+    ) -> Self {
+        Side::new(isa, operand, left_cut::<S>(isa), memory, scratch)
+    }
+
+    /// The right side of products.
+    ///
+    /// # Panics
+    /// As [`Side::left`].
+    pub(crate) fn right(
+        isa: Isa,
+        operand: Operand<'_, S>,
+        memory: &'a mut [S],
+        scratch: &mut [S],
+    ) -> Self {
+        Side::new(isa, operand, right_cut::<S>(isa), memory, scratch)
+    }
+
+    fn new(
+        isa: Isa,
+        operand: Operand<'_, S>,
+        cut: Cut,
+        memory: &'a mut [S],
+        scratch: &mut [S],
+    ) -> Self {
+        assert!(!isa.has_tiles(), "a side is not packed for tiles");
+        let (lanes, elements) = operand.size();
+        let depth = Depth::new(isa, elements);
+        let mut start = 0;
+        for part in 0..depth.parts() {
+            let to = &mut memory[start..];
+            pack(isa, operand, 0..lanes, depth.part(part), cut, to, scratch);
+            start += cut.width(lanes) * depth.steps(part);
+        }
+        Side {
+            isa,
+            cut,
+            lanes,
+            depth,
+            values: memory,
+        }
+    }
+
+    /// Its panels.
+    pub(crate) fn panels(&self) -> impl Iterator<Item = Panel> {
+        let (cut, lanes) = (self.cut, self.lanes);
+        (0..cut.count(lanes)).map(move |idx| cut.panel(lanes, idx))
+    }
+
+    /// `out = left right`, of a panel of this left side and the panels of `right` that hold `cols`,
+    /// as rows of [`ROW`] elements, of which the first is column 0.
+    ///
+    /// # Panics
+    /// Where the sides' depths differ, or the panels leave `out`.
+    pub(crate) fn multiply(
+        &self,
+        a: Panel,
+        right: &Side<'_, S>,
+        cols: Range<usize>,
+        out: &mut [S],
+    ) {
+        assert!(
+            self.isa == right.isa && self.depth.elements() == right.depth.elements(),
+            "the operands' depths differ"
+        );
+        let mut before = 0;
+        for part in 0..self.depth.parts() {
+            let steps = self.depth.steps(part);
+            let left = &self.values[self.cut.width(self.lanes) * before + a.start * steps..];
+            assert!(left.len() >= a.lanes * steps);
+            let update = match part {
+                0 => Update::Overwrite,
+                _ => Update::Accumulate,
+            };
+            for b in right.panels_of(&cols) {
+                let columns = right.panel(before, steps, b, 0..steps);
+                let to = tile(out, (a.lanes, ROW), b);
+                let kernel = kernel(S::kernels(self.isa).table, self.isa, a.lanes, b);
+                // SAFETY: the panels hold these steps, the tile whole panels; values of `Isa` come
+                // from detection.
+                unsafe { kernel(steps, left.as_ptr(), columns.as_ptr(), to, ROW, update) };
+            }
+            before += steps;
+        }
+    }
+
+    /// `out += rows right` over the elements `depth`, of this right side and `count` rows, [`ROW`]
+    /// elements apart, that were made ready by [`as_steps`] over the same elements.
+    ///
+    /// The columns of `out` are those of whole panels. An odd end of `depth` may stand for the next
+    /// element, which the rows have as 0.
+    ///
+    /// # Panics
+    /// Where the depth exceeds one partial sum, or the sides or panels are too small.
+    pub(crate) fn add_rows(
+        &self,
+        (rows, count): (&[S], usize),
+        depth: Range<usize>,
+        (out, stride): (&mut [S], usize),
+    ) {
+        let of_step = self.isa.depth_of_step();
+        let steps = depth.start / of_step..depth.end.div_ceil(of_step);
+        let all = self.depth.steps(0);
+        assert!(
+            self.depth.parts() == 1 && steps.end <= all && depth.start.is_multiple_of(of_step),
+            "rows have another depth"
+        );
+        assert!(
+            count > 0 && rows.len() >= (count - 1) * ROW + steps.end,
+            "rows end before the depth"
+        );
+        for b in self.panels() {
+            let columns = self.panel(0, all, b, steps.clone());
+            let to = tile(out, (count, stride), b);
+            let kernel = kernel(S::kernels(self.isa).of_rows, self.isa, count, b);
+            let left = rows[steps.start..].as_ptr();
+            let depth = steps.len();
+            // SAFETY: the rows and the panel hold these steps, the tile whole panels; values of
+            // `Isa` come from detection.
+            unsafe {
+                kernel(
+                    depth,
+                    left,
+                    columns.as_ptr(),
+                    to,
+                    stride,
+                    Update::Accumulate,
+                )
+            };
+        }
+    }
+
+    /// The panels that hold `cols`.
+    fn panels_of(&self, cols: &Range<usize>) -> impl Iterator<Item = Panel> + use<'a, S> {
+        let (cut, lanes, width) = (self.cut, self.lanes, 2 * S::kernels(self.isa).lanes);
+        let some = cols.start / width..cols.end.div_ceil(width);
+        some.map(move |idx| cut.panel(lanes, idx))
+    }
+
+    /// Steps `some` of a panel of a right side, in the part of `steps` steps after `before`.
+    fn panel(&self, before: usize, steps: usize, b: Panel, some: Range<usize>) -> &[S] {
+        let start = self.cut.width(self.lanes) * before + b.start * steps;
+        &self.values[start + some.start * b.stride..start + some.end * b.stride]
+    }
+}
+
+/// The tile of `rows` rows, `stride` elements apart, and the columns of a panel, with room for all
+/// of it.
+fn tile<S>(out: &mut [S], (rows, stride): (usize, usize), b: Panel) -> *mut S {
+    let end = b.start + b.stride;
+    assert!(
+        end <= stride && out.len() >= (rows - 1) * stride + end,
+        "a tile leaves its output"
+    );
+    out[b.start..].as_mut_ptr()
+}
+
+/// The kernel of `table` for some rows and a panel of columns.
+fn kernel<S: Scalar>(table: &[[Kernel<S>; 2]], isa: Isa, rows: usize, b: Panel) -> Kernel<S> {
+    table[rows - 1][b.stride / S::kernels(isa).lanes - 1]
+}
+
+/// Makes `rows`, [`ROW`] elements each, what [`Side::add_rows`] reads: with instructions for bf16,
+/// their elements `depth` rounded, as pairs in front of them.
+///
+/// # Panics
+/// Where `depth` leaves a row or, with these instructions, does not start at a multiple of 32.
+pub(crate) fn as_steps<S: Scalar>(isa: Isa, rows: &mut [S], depth: Range<usize>) {
+    if isa.depth_of_step() > 1 {
+        let rows = S::as_f32(rows).expect("sums of bf16 are in f32");
+        let (rows, _) = rows.as_chunks_mut::<ROW>();
+        bf16::round_rows(isa, rows, depth);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::tests::numbers;
+    use crate::matmul::{Dense, PANEL_ROWS, Rows, multiply_into, space};
+
+    const COLS: usize = 53;
+
+    /// Fails where a product of `rows` rows has other bits than by [`multiply_into`].
+    fn check(isa: Isa, rows: usize, depth: usize) {
+        let (a, b) = (
+            numbers::<f32>(rows * depth, 1),
+            numbers::<f32>(depth * COLS, 2),
+        );
+        let (a, b) = (Dense::new(&a, rows, depth), Dense::new(&b, depth, COLS));
+        let sides = (Operand::over_cols(&a), Operand::over_rows(&b));
+        let mut memory = vec![f32::NAN; space::<f32>()];
+        let mut expected = vec![0.0; rows * COLS];
+        let to = (&mut expected[..], COLS);
+        multiply_into(isa, sides, to, Update::Overwrite, &mut memory);
+        let mut rooms = [rows, COLS].map(|lanes| vec![f32::NAN; Side::<f32>::room(lanes, depth)]);
+        let [left, right] = &mut rooms;
+        let left = Side::left(isa, sides.0, left, &mut memory);
+        let right = Side::right(isa, sides.1, right, &mut memory);
+        let mut out = vec![f32::NAN; PANEL_ROWS * ROW];
+        let same = |out: &[f32], rows: Range<usize>| {
+            for (row, out) in rows.zip(out.chunks(ROW)) {
+                let expected = &expected[row * COLS..(row + 1) * COLS];
+                assert_eq!(
+                    &out[..COLS],
+                    expected,
+                    "{isa:?}, {depth} elements, row {row}"
+                );
+            }
+        };
+        for panel in left.panels() {
+            left.multiply(panel, &right, 0..COLS, &mut out);
+            same(&out, panel.range());
+            if depth > ROW {
+                continue;
+            }
+            let (values, stride) = a.window(panel.range(), 0..depth, &mut []);
+            let mut lying = vec![f32::NAN; panel.lanes * ROW];
+            for (to, from) in lying.chunks_mut(ROW).zip(values.chunks(stride)) {
+                to[..depth].copy_from_slice(&from[..depth]);
+            }
+            as_steps(isa, &mut lying, 0..depth);
+            out.fill(0.0);
+            right.add_rows((&lying, panel.lanes), 0..depth, (&mut out, ROW));
+            same(&out, panel.range());
+        }
+    }
+
+    #[test]
+    fn products_of_some_rows_have_the_bits_of_a_whole_one() {
+        let all = Isa::available().iter().map(|isa| isa.without_tiles());
+        for isa in all.chain([Isa::Bf16Model]) {
+            for depth in [1, 31, 64, 127, 128, 700] {
+                check(isa, 1, depth);
+                check(isa, 45, depth);
+            }
+        }
+    }
+}
