@@ -109,6 +109,17 @@ impl RequestedArm {
 /// seeds are set explicitly.
 fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
     let base = resolved.without(&["compare", "arms", "run.out"])?;
+    let run = &base.config().run;
+    if run.keep_best || run.stop_after_worse.is_some() {
+        return Err(Error::Usage(UsageError {
+            message:
+                "run.keep_best and run.stop_after_worse are set, and a comparison measures all \
+                      arms after the same steps"
+                    .to_owned(),
+            next_step: "leave both out; run.eval_every shows how each arm's held-out loss goes"
+                .to_owned(),
+        }));
+    }
     let data = &base.config().data;
     if data.eval_split.is_none() || data.split_seed.is_some() {
         return Ok(base);

@@ -23,6 +23,12 @@ pub struct RunOptions {
     pub keep_last: u64,
     /// Steps between evaluations.
     pub eval_every: Option<u64>,
+    /// Evaluations with no lower held-out loss than an earlier one, in a row, after which the run
+    /// ends.
+    pub stop_after_worse: Option<u64>,
+    /// Writes the params of the step with the lowest held-out loss in place of the last step's, and
+    /// keeps its checkpoint.
+    pub keep_best: bool,
     /// Held-out rows that every evaluation also answers, greedily, to count exact matches.
     pub eval_answers: Option<u64>,
     /// The backend's name (`--backend`); unset: `cpu`.
@@ -102,6 +108,8 @@ impl Default for RunOptions {
             save_every: None,
             keep_last: 3,
             eval_every: None,
+            stop_after_worse: None,
+            keep_best: false,
             eval_answers: None,
             backend: None,
             devices: Vec::new(),

@@ -6,7 +6,7 @@ use espalier_plan::plan::IdleRanks;
 use serde::Serialize;
 
 use super::change::{Change, Direction, RowOrder};
-use super::record::Record;
+use super::record::{EarlyEnd, Record};
 use super::run_metrics::{EvalPoint, RunMetrics};
 
 /// A training loss that rose significantly by this share of itself has diverged.
@@ -84,6 +84,11 @@ pub struct Facts {
     pub done: u64,
     /// Planned steps, where not all are completed.
     pub planned: Option<u64>,
+    /// Where the held-out loss ended the run.
+    pub ended_early: Option<EarlyEnd>,
+    /// The step whose params were written, where it is not the last. Held-out numbers after
+    /// training are those of this step.
+    pub kept: Option<u64>,
     /// The first loss that is not a number.
     pub not_finite: Option<NotFinite>,
     /// The training loss.
@@ -125,12 +130,21 @@ impl Facts {
         let clip_norm = record.value("optim.clip_norm").and_then(|v| v.as_f64());
         let not_finite = not_finite(metrics);
         let finite = not_finite.is_none();
-        let held_out = Some(losses(&metrics.evals)).filter(|_| finite);
-        let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(metrics.evals.iter().filter_map(of));
+        let kept = record.kept.map(|kept| kept.step);
+        let evals = metrics.evals.iter();
+        let evals: Vec<EvalPoint> = evals
+            .take_while(|eval| kept.is_none_or(|kept| eval.step <= kept))
+            .copied()
+            .collect();
+        let held_out = Some(losses(&evals)).filter(|_| finite);
+        let ends = |of: fn(&EvalPoint) -> Option<f64>| ends(evals.iter().filter_map(of));
         let mut facts = Facts {
             verdict: RunVerdict::TooShort,
             done,
-            planned: record.data.total_steps.filter(|planned| done < *planned),
+            planned: (record.data.total_steps)
+                .filter(|planned| done < *planned && record.ended_early.is_none()),
+            ended_early: record.ended_early,
+            kept: kept.filter(|kept| *kept < done),
             not_finite,
             training: Change::of_steps(&metrics.steps, order).filter(|_| finite),
             held_out: held_out.as_deref().and_then(|losses| match *losses {

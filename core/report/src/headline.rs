@@ -47,7 +47,10 @@ impl Headline {
                 .training
                 .map(|training| [training.before, training.after]),
             eval_before: metrics.evals.first().copied(),
-            eval_after: metrics.evals.get(1..).and_then(<[_]>::last).copied(),
+            eval_after: metrics.evals.get(1..).and_then(|evals| {
+                let kept = |eval: &&EvalPoint| Some(eval.step) == facts.kept;
+                evals.iter().find(kept).or(evals.last()).copied()
+            }),
             trained_tokens: metrics.trained_tokens(),
             tokens,
             secs,

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::change::{Basis, Change, Direction};
 use super::facts::{Ends, Facts, NotFinite, RunVerdict, Turn};
+use super::record::EarlyEnd;
 
 /// The rules of the sentences, for the report's small print.
 pub const RULES: &str = "Held-out loss counts where there is one, else training loss. A loss is \
@@ -79,6 +80,23 @@ pub fn read(facts: &Facts) -> Reading {
         let text = format!("The run has not ended: {done} of {planned} steps are done.");
         sentences.push(text);
     }
+    if let Some(EarlyEnd {
+        step,
+        planned,
+        worse,
+    }) = facts.ended_early
+    {
+        sentences.push(format!(
+            "It ended after step {step} of {planned}: {worse} evaluations in a row found no lower \
+             held-out loss (run.stop_after_worse)."
+        ));
+    }
+    if let Some(step) = facts.kept {
+        sentences.push(format!(
+            "What was written, and is judged here, is that of step {step}, with the lowest held-out \
+             loss (run.keep_best)."
+        ));
+    }
     if let Some(clipping) = facts.clipping {
         sentences.push(format!(
             "The gradient was clipped to {} in {} of the steps.",
@@ -140,7 +158,8 @@ fn turned(turn: &Turn) -> String {
     };
     format!(
         "The held-out loss fell from {} to {} at step {best_step}, then rose to {} ({}) {training}. \
-         Stop at run.max_steps = {best_step}, lower optim.learning_rate, or give it more rows.",
+         Set run.keep_best = true, stop at run.max_steps = {best_step}, lower optim.learning_rate, \
+         or give it more rows.",
         significant(turn.first, 4),
         significant(turn.change.before, 4),
         significant(turn.change.after, 4),

@@ -54,6 +54,30 @@ pub struct Record {
     pub decode_checks: Vec<DecodeCheck>,
     /// Swaps of plugins that were made.
     pub swaps: Vec<Json>,
+    /// The step whose params were written, where the held-out loss chose it.
+    pub kept: Option<KeptRecord>,
+    /// Where the held-out loss ended the run before its last step.
+    pub ended_early: Option<EarlyEnd>,
+}
+
+/// The step whose params were written.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeptRecord {
+    /// Steps before it.
+    pub step: u64,
+}
+
+/// The end of a run by `run.stop_after_worse`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, serde::Serialize)]
+#[serde(default)]
+pub struct EarlyEnd {
+    /// Completed steps.
+    pub step: u64,
+    /// Planned steps.
+    pub planned: u64,
+    /// Evaluations since the best.
+    pub worse: u64,
 }
 
 /// The model that was trained.

@@ -3,6 +3,7 @@
 mod base_measure;
 mod begin;
 mod beginning;
+mod best;
 mod finished;
 mod held_out_log;
 mod metrics;
@@ -28,6 +29,7 @@ use crate::checkpoint::ResumeFrom;
 use crate::swap::SwapRecord;
 
 pub use base_measure::{BaseMeasure, LoadedBase};
+pub use best::Best;
 pub use held_out_log::{HeldOut, HeldOutLog, held_out_file};
 pub use run::{Opened, Opening, Run};
 pub use runner::Left;

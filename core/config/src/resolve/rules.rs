@@ -46,6 +46,16 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     resolved.counts("run.save_every", run.save_every)?;
     resolved.counts("run.eval_every", run.eval_every)?;
     resolved.counts("run.eval_answers", run.eval_answers)?;
+    resolved.counts("run.stop_after_worse", run.stop_after_worse)?;
+    let by_held_out_loss = [
+        ("run.stop_after_worse", run.stop_after_worse.is_some()),
+        ("run.keep_best", run.keep_best),
+    ];
+    let needing = by_held_out_loss.iter().find(|(_, is_set)| *is_set);
+    if let Some((key, _)) = needing.filter(|_| run.eval_every.is_none()) {
+        let rule = "the held-out loss decides, and run.eval_every says how often it is measured";
+        return Err(resolved.conflict(key, "run.eval_every", rule.to_owned()));
+    }
     if let Some(threads) = run.threads {
         let counts = (1..=MAX_THREADS).contains(&threads);
         let expected = format!("from 1 to {MAX_THREADS}, or left out");

@@ -120,11 +120,11 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes all but the newest `keep` of the checkpoints up to `newest`. Each is renamed first,
-    /// so that none is ever visible in part.
-    pub(crate) fn prune(&self, newest: u64, keep: u64) -> Result<(), FileError> {
+    /// Removes all but the newest `keep` of the checkpoints up to `newest`, and that of step `best`.
+    /// Each is renamed first, so that none is ever visible in part.
+    pub(crate) fn prune(&self, newest: u64, keep: u64, best: Option<u64>) -> Result<(), FileError> {
         let mut steps = self.steps()?;
-        steps.retain(|&step| step <= newest);
+        steps.retain(|&step| step <= newest && Some(step) != best);
         let surplus = steps.len().saturating_sub(keep as usize);
         for &step in &steps[..surplus] {
             files::remove_committed(&self.path(step))?;
@@ -174,7 +174,7 @@ mod tests {
     fn names_are_ordered_by_number_and_other_files_are_kept() {
         let (_out, found) = made(&["step-9", "step-10", "step-010", "step-", "mine"]);
         assert_eq!(found.steps().expect("listed"), [9, 10]);
-        found.prune(10, 1).expect("pruned");
+        found.prune(10, 1, None).expect("pruned");
         assert_eq!(
             found.names().expect("listed"),
             ["mine", "step-", "step-010", "step-10"]
@@ -186,8 +186,10 @@ mod tests {
     #[test]
     fn pruning_keeps_checkpoints_after_the_given_step() {
         let (_out, found) = made(&["step-1", "step-2", "step-3", "step-7"]);
-        found.prune(3, 2).expect("pruned");
+        found.prune(3, 2, None).expect("pruned");
         assert_eq!(found.steps().expect("listed"), [2, 3, 7]);
+        found.prune(7, 1, Some(2)).expect("pruned");
+        assert_eq!(found.steps().expect("listed"), [2, 7], "the best stays");
     }
 
     #[test]

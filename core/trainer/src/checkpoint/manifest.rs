@@ -5,6 +5,8 @@ use espalier_system::files::FileHash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::train::Best;
+
 /// Version of the layout with one file of all trained params, and one of all moments.
 pub(super) const WHOLE: u32 = 1;
 /// Version of the layout with separate files for each rank.
@@ -40,6 +42,9 @@ pub struct Progress {
     pub eval_before: Option<EvalMetrics>,
     /// Held-out loss at the last evaluation since.
     pub eval_after: Option<EvalMetrics>,
+    /// The lowest held-out loss after a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
 }
 
 /// The position in the rows where the next step starts.

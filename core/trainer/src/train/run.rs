@@ -213,6 +213,7 @@ impl<'a> Run<'a> {
     /// Writes the trained params to `.partial`, then their hashes into `run.json`, then renames
     /// them. The rename is the last write: it marks the run as finished.
     fn save(&mut self) -> Result<RunSummary, Error> {
+        self.runner.restore_best()?;
         let written = self.write()?;
         self.runner.exported = written.exported()?;
         self.runner.put_on_record()?;

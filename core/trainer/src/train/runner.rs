@@ -100,10 +100,10 @@ impl Runner<'_> {
             }
             self.save_if_requested(&asked)?;
         }
-        if asked_for {
+        if asked_for || self.is_best_to_keep() {
             self.save()?;
         }
-        if step >= total {
+        if step >= total || self.is_over() {
             self.save_last()?;
             return Ok(Left::Nothing);
         }
@@ -215,7 +215,9 @@ impl Runner<'_> {
             .as_ref()
             .map_or(0, |eval| eval.step);
         if due && last < step {
-            self.progress.eval_after = Some(self.evaluate(rows)?);
+            let evaluated = self.evaluate(rows)?;
+            self.note_held_out(&evaluated);
+            self.progress.eval_after = Some(evaluated);
         }
         Ok(())
     }
@@ -288,7 +290,10 @@ impl Runner<'_> {
 
     /// Prunes the checkpoints up to `step`.
     pub fn prune(&self, step: u64) {
-        if let Err(error) = self.checkpoints.prune(step, self.config.run.keep_last) {
+        let run = &self.config.run;
+        let best = self.progress.best.as_ref().filter(|_| run.keep_best);
+        let best = best.map(|best| best.evaluated.step);
+        if let Err(error) = self.checkpoints.prune(step, run.keep_last, best) {
             let note = format!("an old checkpoint stays: {error}");
             self.observer.observe(&Event::Note(&note));
         }

@@ -182,6 +182,7 @@ impl Runner<'_> {
         self.note(&format!("swapped {}", record.shown()));
         self.line(&record)?;
         self.swaps.0.push(self.live.on_record(request, &record));
+        self.forget_best();
         self.put_on_record()?;
         Ok(record)
     }

@@ -95,6 +95,8 @@ impl RowArguments {
                     "run.save_every",
                     "run.keep_last",
                     "run.eval_every",
+                    "run.stop_after_worse",
+                    "run.keep_best",
                     "run.eval_answers",
                 ],
                 unread::COMPARISON,

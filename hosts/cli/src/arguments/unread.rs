@@ -25,6 +25,8 @@ pub const TRAINING: &[&str] = &[
     "run.save_every",
     "run.keep_last",
     "run.eval_every",
+    "run.stop_after_worse",
+    "run.keep_best",
     "model.recompute",
     "data.eval_files",
     "data.eval_split",

@@ -1,0 +1,142 @@
+//! Held-out losses of a run -> its best step so far, and whether the run ends early.
+
+use espalier_engine::observer::{EvalMetrics, Event};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::runner::Runner;
+use crate::Error;
+use crate::checkpoint::{self, ResumeFrom};
+
+/// The lowest held-out loss of a run so far, and what came after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The evaluation with that loss.
+    pub evaluated: EvalMetrics,
+    /// Evaluations since, none of which was lower.
+    pub worse: u64,
+}
+
+impl Best {
+    /// The best after a further evaluation. A loss that is no number is worse than any.
+    fn after(best: Option<Self>, evaluated: &EvalMetrics) -> Option<Self> {
+        let loss = evaluated.eval_loss;
+        match best {
+            Some(best) if loss.is_nan() || loss >= best.evaluated.eval_loss => Some(Best {
+                worse: best.worse + 1,
+                ..best
+            }),
+            None if loss.is_nan() => None,
+            _ => Some(Best {
+                evaluated: evaluated.clone(),
+                worse: 0,
+            }),
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// Takes note of the held-out loss after a step.
+    pub(super) fn note_held_out(&mut self, evaluated: &EvalMetrics) {
+        self.progress.best = Best::after(self.progress.best.take(), evaluated);
+    }
+
+    /// Forgets the best step: its checkpoint is of other plugins.
+    pub(super) fn forget_best(&mut self) {
+        self.progress.best = None;
+    }
+
+    /// Whether the checkpoint of this step is kept because its held-out loss is the lowest.
+    pub(super) fn is_best_to_keep(&self) -> bool {
+        let best = self.progress.best.as_ref();
+        self.config.run.keep_best
+            && best.is_some_and(|best| best.evaluated.step == self.progress.step)
+    }
+
+    /// Whether `run.stop_after_worse` evaluations were no better than the best.
+    pub(super) fn is_over(&self) -> bool {
+        let most = self.config.run.stop_after_worse;
+        let worse = self.progress.best.as_ref().map_or(0, |best| best.worse);
+        most.is_some_and(|most| worse >= most)
+    }
+
+    /// Puts the trained params of the best step back, to be exported, and on record; also an early
+    /// end of the run.
+    ///
+    /// # Errors
+    /// A device that fails. Where the checkpoint is missing or damaged, the last step's params stay,
+    /// with a warning.
+    pub(super) fn restore_best(&mut self) -> Result<(), Error> {
+        let (step, planned) = (self.progress.step, self.data.train.total_steps());
+        if step < planned && self.is_over() {
+            let worse = self.progress.best.as_ref().map_or(0, |best| best.worse);
+            self.run["ended_early"] = json!({ "step": step, "planned": planned, "worse": worse });
+            let text = format!(
+                "ended after step {step} of {planned}: {worse} evaluations found no lower held-out loss"
+            );
+            self.observer.observe(&Event::Note(&text));
+        }
+        let best = self.progress.best.clone();
+        let Some(Best {
+            evaluated: best, ..
+        }) = best.filter(|_| self.config.run.keep_best)
+        else {
+            return Ok(());
+        };
+        let kept = json!({ "step": best.step, "eval_loss": best.eval_loss });
+        if best.step == self.progress.step {
+            self.run["kept"] = kept;
+            return Ok(());
+        }
+        let from = match self.checkpoints.choose(ResumeFrom::Step(best.step)) {
+            Ok(found) => found.expect("a step that was asked for"),
+            Err(error) => {
+                let text = format!(
+                    "the best step cannot be restored, and the last one is written: {error}"
+                );
+                self.observer.observe(&Event::Warning(&text));
+                return Ok(());
+            }
+        };
+        let team = &self.live.team;
+        team.each(|executor| checkpoint::restore(&from, executor))?;
+        self.run["kept"] = kept;
+        self.progress.eval_after = Some(best.clone());
+        let text = format!(
+            "what is written is that of step {}, with the lowest held-out loss: {:.4}",
+            best.step, best.eval_loss
+        );
+        self.observer.observe(&Event::Note(&text));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_that_are_no_better_are_counted() {
+        let losses = [f64::NAN, 3.0, 2.0, 2.0, f64::NAN, 2.5, 1.0];
+        let mut best = None;
+        let mut seen = Vec::new();
+        for (step, eval_loss) in (1..).zip(losses) {
+            let evaluated = EvalMetrics {
+                step,
+                eval_loss,
+                eval_perplexity: eval_loss.exp(),
+                eval_token_accuracy: 0.0,
+                eval_exact_match: None,
+                eval_answers: None,
+            };
+            best = Best::after(best, &evaluated);
+            seen.push(
+                best.as_ref()
+                    .map(|best: &Best| (best.evaluated.step, best.worse)),
+            );
+        }
+        let expected = [(2, 0), (3, 0), (3, 1), (3, 2), (3, 3), (7, 0)];
+        assert_eq!(seen[0], None);
+        assert_eq!(seen[1..], expected.map(Some));
+    }
+}
