@@ -154,13 +154,11 @@ fn a_missing_checkpoint_of_the_best_step_loses_no_params() {
 #[test]
 fn both_need_evaluations_on_the_way() {
     for key in ["run.keep_best=true", "run.stop_after_worse=3"] {
-        let error = resolve(&Sources::default().set(&key.to_owned())).expect_err(key);
+        let error = resolve(&Sources::default().set(key)).expect_err(key);
         let text = error.to_string();
         assert!(text.contains("run.eval_every"), "{text}");
     }
-    let none = "run.stop_after_worse=0".to_owned();
-    let sources = Sources::default()
-        .set(&none)
-        .set(&"run.eval_every=1".to_owned());
+    let none = "run.stop_after_worse=0";
+    let sources = Sources::default().set(none).set("run.eval_every=1");
     assert!(resolve(&sources).is_err());
 }

@@ -25,7 +25,7 @@ pub use directory::{Checkpoint, Checkpoints, ResumeFrom};
 pub(crate) use earlier_values::completed_config;
 pub use earlier_values::{CONFIG_VERSION, as_begun, config_version, earlier_values};
 pub use error::CheckpointError;
-pub use manifest::{Manifest, Position, Progress};
+pub use manifest::{Best, Manifest, Position, Progress};
 pub use restore::restore;
 pub use save::{AdapterParts, Snapshot, save};
 

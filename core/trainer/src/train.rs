@@ -29,7 +29,6 @@ use crate::checkpoint::ResumeFrom;
 use crate::swap::SwapRecord;
 
 pub use base_measure::{BaseMeasure, LoadedBase};
-pub use best::Best;
 pub use held_out_log::{HeldOut, HeldOutLog, held_out_file};
 pub use run::{Opened, Opening, Run};
 pub use runner::Left;

@@ -7,7 +7,7 @@ use std::ops::{Add, Range};
 
 use espalier_interface::Services;
 
-use self::memory::{Memory, ROWS, State, padded};
+use self::memory::{ForwardMemory, ROWS, State, padded};
 use super::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
 use super::{AttentionShape, Inputs, KEYS, factors, gather};
 use crate::element::{Element, Real};
@@ -29,7 +29,7 @@ where
 
 /// Elements that one task needs.
 pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
-    Memory::<S>::sizes(shape).iter().sum()
+    ForwardMemory::<S>::sizes(shape).iter().sum()
 }
 
 /// `out`, `[T, H K]`, and `lse`, `[T, H]`, of `inputs`.
@@ -142,7 +142,7 @@ where
         let shape = self.shape;
         let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
         let rows = group * count;
-        let Memory {
+        let ForwardMemory {
             q,
             keys,
             values,
@@ -151,7 +151,7 @@ where
             sums,
             most,
             total,
-        } = Memory::new(shape, memory);
+        } = ForwardMemory::new(shape, memory);
         let queries = self.gather(sums, rows);
         let q = Side::left(self.isa, Operand::over_cols(&queries), q, strip);
         let mut state = State {
@@ -212,8 +212,8 @@ where
         Dense::new(memory, rows, shape.head_dim)
     }
 
-    /// Asks for what is packed next: the keys and values of the `next` block or, after the last, the
-    /// `first` one's of the next head, and its queries, which are probably the next task.
+    /// Asks for what is packed next: the keys and values of the `next` block or, after the last,
+    /// the `first` one's of the next head, and its queries, which are probably the next task.
     fn prefetch(&self, next: Option<&Range<usize>>, first: Option<&Range<usize>>) {
         let (shape, width) = (self.shape, self.shape.head_dim);
         let head = self.head + usize::from(next.is_none());

@@ -1,7 +1,7 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
-//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`. Some
-//! kernels read rows of the left operand in place of a panel, `[rows, ROW]`.
+//! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
+//! Some kernels read rows of the left operand in place of a panel, `[rows, ROW]`.
 //! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
 //!
@@ -34,7 +34,7 @@ const fn strides(rows: usize, row: usize) -> (usize, usize) {
     }
 }
 
-/// `(depth, left panel or rows, right panel, tile, elements from one tile row to the next, update)`.
+/// `(depth, left panel or rows, right panel, tile, elements from one row to the next, update)`.
 pub(super) type Kernel<S> = unsafe fn(usize, *const S, *const S, *mut S, usize, Update);
 
 /// The micro-kernels of one scalar and one instruction set.
@@ -157,8 +157,8 @@ macro_rules! multiply_add {
 macro_rules! portable_kernel {
     ($name:ident, $scalar:ty, $lanes:literal, |$x:ident, $y:ident, $to:ident| $step:expr) => {
         /// # Safety
-        /// Panels, or rows `LEFT` elements apart, hold `depth` steps; the tile has `MR` rows of `NV`
-        /// vectors.
+        /// Panels, or rows `LEFT` elements apart, hold `depth` steps; the tile has `MR` rows of
+        /// `NV` vectors.
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
             left: *const $scalar,

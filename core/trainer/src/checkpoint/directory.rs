@@ -120,8 +120,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes all but the newest `keep` of the checkpoints up to `newest`, and that of step `best`.
-    /// Each is renamed first, so that none is ever visible in part.
+    /// Removes all but the newest `keep` of the checkpoints up to `newest`, and that of step
+    /// `best`. Each is renamed first, so that none is ever visible in part.
     pub(crate) fn prune(&self, newest: u64, keep: u64, best: Option<u64>) -> Result<(), FileError> {
         let mut steps = self.steps()?;
         steps.retain(|&step| step <= newest && Some(step) != best);

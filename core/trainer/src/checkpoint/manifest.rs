@@ -5,8 +5,6 @@ use espalier_system::files::FileHash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::train::Best;
-
 /// Version of the layout with one file of all trained params, and one of all moments.
 pub(super) const WHOLE: u32 = 1;
 /// Version of the layout with separate files for each rank.
@@ -47,6 +45,33 @@ pub struct Progress {
     pub best: Option<Best>,
 }
 
+/// The lowest held-out loss of a run so far, and what came after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The evaluation with that loss.
+    pub evaluated: EvalMetrics,
+    /// Evaluations since, none of which was lower.
+    pub worse: u64,
+}
+
+impl Best {
+    /// The best after a further evaluation. A loss that is no number is worse than any.
+    pub(crate) fn after(best: Option<Self>, evaluated: &EvalMetrics) -> Option<Self> {
+        let loss = evaluated.eval_loss;
+        match best {
+            Some(best) if loss.is_nan() || loss >= best.evaluated.eval_loss => Some(Best {
+                worse: best.worse + 1,
+                ..best
+            }),
+            None if loss.is_nan() => None,
+            _ => Some(Best {
+                evaluated: evaluated.clone(),
+                worse: 0,
+            }),
+        }
+    }
+}
+
 /// The position in the rows where the next step starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,5 +107,30 @@ mod tests {
             (place.epoch, place.step_of_epoch)
         };
         assert_eq!([0, 2, 3, 7].map(place), [(0, 0), (0, 2), (1, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn evaluations_that_are_no_better_are_counted() {
+        let losses = [f64::NAN, 3.0, 2.0, 2.0, f64::NAN, 2.5, 1.0];
+        let mut best = None;
+        let mut seen = Vec::new();
+        for (step, eval_loss) in (1..).zip(losses) {
+            let evaluated = EvalMetrics {
+                step,
+                eval_loss,
+                eval_perplexity: eval_loss.exp(),
+                eval_token_accuracy: 0.0,
+                eval_exact_match: None,
+                eval_answers: None,
+            };
+            best = Best::after(best, &evaluated);
+            seen.push(
+                best.as_ref()
+                    .map(|best: &Best| (best.evaluated.step, best.worse)),
+            );
+        }
+        let expected = [(2, 0), (3, 0), (3, 1), (3, 2), (3, 3), (7, 0)];
+        assert_eq!(seen[0], None);
+        assert_eq!(seen[1..], expected.map(Some));
     }
 }

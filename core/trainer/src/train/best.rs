@@ -1,39 +1,11 @@
-//! Held-out losses of a run -> its best step so far, and whether the run ends early.
+//! The best step of a run: its checkpoint is kept and written, and the run may end after it.
 
 use espalier_engine::observer::{EvalMetrics, Event};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::runner::Runner;
 use crate::Error;
-use crate::checkpoint::{self, ResumeFrom};
-
-/// The lowest held-out loss of a run so far, and what came after it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The evaluation with that loss.
-    pub evaluated: EvalMetrics,
-    /// Evaluations since, none of which was lower.
-    pub worse: u64,
-}
-
-impl Best {
-    /// The best after a further evaluation. A loss that is no number is worse than any.
-    fn after(best: Option<Self>, evaluated: &EvalMetrics) -> Option<Self> {
-        let loss = evaluated.eval_loss;
-        match best {
-            Some(best) if loss.is_nan() || loss >= best.evaluated.eval_loss => Some(Best {
-                worse: best.worse + 1,
-                ..best
-            }),
-            None if loss.is_nan() => None,
-            _ => Some(Best {
-                evaluated: evaluated.clone(),
-                worse: 0,
-            }),
-        }
-    }
-}
+use crate::checkpoint::{self, Best, ResumeFrom};
 
 impl Runner<'_> {
     /// Takes note of the held-out loss after a step.
@@ -64,8 +36,8 @@ impl Runner<'_> {
     /// end of the run.
     ///
     /// # Errors
-    /// A device that fails. Where the checkpoint is missing or damaged, the last step's params stay,
-    /// with a warning.
+    /// A device that fails. Where the checkpoint is missing or damaged, the last step's params
+    /// stay, with a warning.
     pub(super) fn restore_best(&mut self) -> Result<(), Error> {
         let (step, planned) = (self.progress.step, self.data.train.total_steps());
         if step < planned && self.is_over() {
@@ -108,35 +80,5 @@ impl Runner<'_> {
         );
         self.observer.observe(&Event::Note(&text));
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn evaluations_that_are_no_better_are_counted() {
-        let losses = [f64::NAN, 3.0, 2.0, 2.0, f64::NAN, 2.5, 1.0];
-        let mut best = None;
-        let mut seen = Vec::new();
-        for (step, eval_loss) in (1..).zip(losses) {
-            let evaluated = EvalMetrics {
-                step,
-                eval_loss,
-                eval_perplexity: eval_loss.exp(),
-                eval_token_accuracy: 0.0,
-                eval_exact_match: None,
-                eval_answers: None,
-            };
-            best = Best::after(best, &evaluated);
-            seen.push(
-                best.as_ref()
-                    .map(|best: &Best| (best.evaluated.step, best.worse)),
-            );
-        }
-        let expected = [(2, 0), (3, 0), (3, 1), (3, 2), (3, 3), (7, 0)];
-        assert_eq!(seen[0], None);
-        assert_eq!(seen[1..], expected.map(Some));
     }
 }

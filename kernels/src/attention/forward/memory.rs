@@ -8,7 +8,7 @@ pub const ROWS: usize = 16;
 const _: () = assert!(KEYS == ROW && ROWS >= PANEL_ROWS);
 
 /// The memory of a task.
-pub struct Memory<'a, S> {
+pub struct ForwardMemory<'a, S> {
     /// The packed queries of a block, times their factor.
     pub q: &'a mut [S],
     /// The packed keys of a block.
@@ -25,7 +25,7 @@ pub struct Memory<'a, S> {
     pub total: &'a mut [S],
 }
 
-impl<'a, S: Scalar> Memory<'a, S> {
+impl<'a, S: Scalar> ForwardMemory<'a, S> {
     /// Elements of each field, in their order: whole vectors.
     pub fn sizes(shape: &AttentionShape) -> [usize; 8] {
         let (rows, width) = (shape.queries() * shape.group(), shape.head_dim);
@@ -47,7 +47,7 @@ impl<'a, S: Scalar> Memory<'a, S> {
             memory = rest;
             field
         });
-        Memory {
+        ForwardMemory {
             q,
             keys,
             values,
