@@ -50,26 +50,27 @@ pub fn draw(path: &Path, series: [&[Point]; 2]) -> Result<()> {
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// A panel with logarithmic axes.
+/// A panel with logarithmic axes, whose labels are powers of ten, or of two where the values span
+/// less than two decades.
 fn panel(area: &Panel<'_>, [x, y]: [&str; 2], series: &[&[(f64, f64)]]) -> Result<()> {
     let all = || series.iter().copied().flatten();
     let range = |of: &dyn Fn(&(f64, f64)) -> f64| {
         let least = all().map(of).min_by(f64::total_cmp).unwrap_or(1.0);
         let most = all().map(of).max_by(f64::total_cmp).unwrap_or(1.0);
-        least / 1.5..most * 1.5
+        let base = if most < 100.0 * least { 2.0 } else { 10.0 };
+        (least / 1.5..most * 1.5).log_scale().base(base)
     };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(
-            range(&|point| point.0).log_scale(),
-            range(&|point| point.1).log_scale(),
-        )?;
+        .build_cartesian_2d(range(&|point| point.0), range(&|point| point.1))?;
     chart
         .configure_mesh()
         .x_desc(x)
         .y_desc(y)
+        .x_label_formatter(&|value| format!("{value}"))
+        .y_label_formatter(&|value| format!("{value}"))
         .max_light_lines(1)
         .draw()?;
     for ((points, color), name) in series.iter().zip(COLORS).zip(NAMES) {
