@@ -9,6 +9,7 @@ mod enumeration;
 mod errors;
 mod facts;
 mod findings;
+mod measures;
 mod page;
 mod pair;
 mod quality;

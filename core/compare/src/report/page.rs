@@ -12,14 +12,15 @@ use serde_json::Value as Json;
 use super::findings::Findings;
 use super::row::ArmRow;
 use super::table::Table;
-use super::{Report, errors, reading, scatter, strips};
+use super::{Report, errors, measures, reading, scatter, strips};
 
 /// Number of arm colours; further arms reuse them.
 const COLOURS: usize = 8;
 
 /// The page's own templates.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 5] = [
     ("compare.html", include_str!("compare.html")),
+    ("measures.html", include_str!("measures.html")),
     ("strips.html", include_str!("strips.html")),
     ("scatter.html", include_str!("scatter.html")),
     ("compare.css", include_str!("compare.css")),
@@ -70,6 +71,7 @@ pub fn render(report: &Report, findings: &Findings) -> String {
         rules => reading::RULES,
         arms => entries(findings, &report.arms, &colour),
         table => Table::new(&report.arms),
+        measures => measures::measures(&report.arms, &colour),
         forest => strips::forest(&report.pairs, report.noise.as_ref(), &colour),
         charts => drawings,
         layers => last_layer.map(|last| layers.drawing([0, last])),

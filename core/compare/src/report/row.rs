@@ -1,6 +1,7 @@
 //! The findings of an arm -> its line in the table.
 
 use espalier_report::Memory;
+use espalier_report::run_metrics::RunMetrics;
 use espalier_report::series::mean;
 use serde::Serialize;
 
@@ -41,6 +42,8 @@ pub struct ArmRow {
     pub noise: Option<Noise>,
     /// Tokens per second of its steps.
     pub tokens_per_sec: Option<f64>,
+    /// Mean seconds of its steps.
+    pub secs_per_step: Option<f64>,
     /// Planned memory, and the measured peak of all runs.
     pub memory: Option<Memory>,
     /// The conclusion about it.
@@ -68,9 +71,11 @@ impl ArmRow {
             .collect();
         let before = found.before().and_then(|run| Quality::of(run.total()));
         let losses: Vec<f64> = after.iter().map(|quality| quality.loss).collect();
-        let (tokens, secs) = found.runs.iter().fold((0, 0.0), |(tokens, secs), run| {
-            (tokens + run.metrics.tokens(), secs + run.metrics.secs())
-        });
+        let metrics = || found.runs.iter().map(|run| &run.metrics);
+        let tokens: u64 = metrics().map(RunMetrics::tokens).sum();
+        let timed = metrics().flat_map(|metrics| &metrics.steps);
+        let steps = timed.filter(|step| step.step_secs.is_finite()).count();
+        let secs: f64 = metrics().map(RunMetrics::secs).sum();
         ArmRow {
             name: found.arm.name.clone(),
             is_dense_baseline: findings.dense_baseline() == Some(place),
@@ -92,6 +97,7 @@ impl ArmRow {
             after: mean_quality(&after),
             noise: Noise::of(&[losses], after.len()),
             tokens_per_sec: (secs > 0.0).then_some(tokens as f64 / secs),
+            secs_per_step: (secs > 0.0).then_some(secs / steps as f64),
             memory: memory(&found.runs),
             standing: facts.standings[place],
             above: facts.above(place).cloned(),
