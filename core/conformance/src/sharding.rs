@@ -1,6 +1,6 @@
 //! The checks of sharding strategies.
 
-use espalier_interface::schedule::{ShardingRequest, UnitBytes};
+use espalier_interface::schedule::{Act, Schedule, ShardingRequest, UnitBytes};
 use espalier_interface::{ErrorCode, Sharding};
 
 use crate::checked::{Checked, Fault, calm, ensure, refusal};
@@ -26,6 +26,11 @@ pub fn sharding(subject: &Subject<'_, dyn Sharding>, suite: &mut Suite) {
             let serves = worlds.any(|request| sharding.schedule(&request).is_ok());
             ensure(serves, || "no world from 1 to 7 ranks is served".into())
         },
+    );
+    suite.check(
+        "schedule.in_backward",
+        "where the run updates in the backward pass, the schedule does so, or leaves all updates where they were, or the request is rejected with INVALID",
+        || each(subject, |sharding, _, request| in_backward(sharding, request)),
     );
     suite.check(
         "schedule.deterministic",
@@ -87,6 +92,23 @@ fn valid(sharding: &dyn Sharding, request: &ShardingRequest) -> Checked {
                 )
             })
         }
+    }
+}
+
+/// A strategy may not know of updates in the backward pass: the host then refuses them by its name.
+fn in_backward(sharding: &dyn Sharding, request: &ShardingRequest) -> Checked {
+    let wanted = ShardingRequest {
+        micro_batches: 1,
+        update_in_backward: true,
+        ..request.clone()
+    };
+    let updates = |schedule: &Schedule| schedule.update.iter().any(|one| one.act == Act::Optimize);
+    match sharding.schedule(&wanted) {
+        Ok(schedule) if updates(&schedule) => Ok(schedule.validate(&ShardingRequest {
+            update_in_backward: false,
+            ..wanted
+        })?),
+        _ => valid(sharding, &wanted),
     }
 }
 

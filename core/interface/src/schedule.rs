@@ -50,6 +50,12 @@ pub struct ShardingRequest {
     /// Most micro-batches of a rank in a step; 0 where that is not known.
     #[serde(default)]
     pub micro_batches: u32,
+    /// Whether the run updates within the backward pass: then `Optimize` belongs into the
+    /// micro-batch, once a unit's gradients are whole, and they are released behind it. No factor of
+    /// a global norm is known there. A strategy that leaves all updates to `Schedule::update` is
+    /// refused by the host.
+    #[serde(default)]
+    pub update_in_backward: bool,
     /// Bytes of a device that the run may use, where known.
     pub device_bytes: Option<u64>,
     /// Bytes of a machine's memory that the run may use, where known.
@@ -95,7 +101,8 @@ pub enum Act {
     Forward,
     /// Run a unit backward, recomputing what was not saved.
     Backward,
-    /// Free the device memory that `Fetch` or `Gather` filled.
+    /// Free the device memory that `Fetch` or `Gather` filled. Where the run updates in the backward
+    /// pass: free a unit's gradients behind its `Optimize`.
     Release,
     /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params
     /// are replicated. It occurs once per step for each trained unit, in the last micro-batch. One
@@ -103,11 +110,14 @@ pub enum Act {
     Reduce,
     /// Add the squares of a unit's reduced gradients to the global norm. It occurs once per step
     /// for each unit that is reduced. Where none is reduced, it occurs for all units or for none.
+    /// Where the run updates in the backward pass, it occurs for all, before `Optimize`.
     Norm,
     /// Copy from the device to the host and free the device memory: reduced gradients after
     /// `Reduce` and `Norm`, params and moments after `Optimize`, or saved activations.
     Offload,
-    /// Update a unit's trainable params, after the global norm is known.
+    /// Update a unit's trainable params, after the global norm is known. Where the run updates in the
+    /// backward pass: in the last micro-batch, after `Norm` of the unit and before its gradients are
+    /// released.
     Optimize,
 }
 
@@ -208,6 +218,7 @@ pub struct Schedule {
     pub reduce_dtype: Option<DType>,
     /// The actions of each micro-batch.
     pub micro_batch: Vec<Action>,
-    /// The actions after the last micro-batch, once the global norm is known.
+    /// The actions after the last micro-batch, once the global norm is known. No `Optimize` where
+    /// the run updates in the backward pass.
     pub update: Vec<Action>,
 }

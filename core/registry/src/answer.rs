@@ -6,7 +6,7 @@ mod model;
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
-use espalier_interface::schedule::{Schedule, ShardingRequest};
+use espalier_interface::schedule::{Act, Action, Schedule, ShardingRequest};
 use espalier_interface::{
     Adapter, Backend, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
 };
@@ -138,6 +138,15 @@ pub fn schedule(
 ) -> Result<Schedule, Error> {
     let schedule = match sharding.plugin.schedule(request) {
         Err(error) if error.code == ErrorCode::INVALID => {
+            if request.update_in_backward {
+                let afterwards = ShardingRequest {
+                    update_in_backward: false,
+                    ..request.clone()
+                };
+                if sharding.plugin.schedule(&afterwards).is_ok() {
+                    return Err(updates_afterwards(sharding, &error.message));
+                }
+            }
             return Err(Error::Usage(UsageError {
                 message: error.message,
                 next_step: format!(
@@ -149,9 +158,28 @@ pub fn schedule(
         }
         answer => answer.map_err(|error| sharding.failed("schedule", error))?,
     };
+    let updates = |actions: &[Action]| actions.iter().any(|one| one.act == Act::Optimize);
+    if request.update_in_backward && updates(&schedule.update) {
+        return Err(updates_afterwards(
+            sharding,
+            "it leaves all updates for after it",
+        ));
+    }
     let valid = schedule.validate(request);
     valid.map_err(|error| sharding.failed("schedule", error))?;
     Ok(schedule)
+}
+
+/// The error for a strategy that serves the run, and no updates in the backward pass.
+fn updates_afterwards(sharding: &Chosen<dyn Sharding>, why: &str) -> Error {
+    Error::Usage(UsageError {
+        message: format!(
+            "the sharding strategy `{}` does not serve optim.in_backward = true, updates in the backward pass: {why}",
+            sharding.identity.component
+        ),
+        next_step: "change that, set optim.in_backward = false, or name `single`, `ddp` or `fsdp` in --plugins"
+            .to_owned(),
+    })
 }
 
 /// The error for a wrong answer.

@@ -31,13 +31,15 @@ impl Sharding for Ddp {
         let mut micro_batch = MicroBatch::new(request);
         if request.world > 1 {
             micro_batch.reduce(MOVES);
+        } else if request.update_in_backward {
+            micro_batch.update_in_backward();
         }
         let schedule = Schedule {
             placements: vec![Placement::default(); request.units.len()],
             reduce_dtype: self.reduce_dtype,
             micro_batch: micro_batch.into_actions(),
             update: request
-                .trained()
+                .updated_after_backward()
                 .map(|unit| Action::new(Act::Optimize, unit))
                 .collect(),
             ..Schedule::default()
@@ -74,6 +76,7 @@ mod tests {
         let unit = |index: usize| UnitBytes {
             frozen: 128,
             trainable: 64,
+            gradients: 64,
             forward_reads: vec![index],
             backward_reads: vec![index],
             ..UnitBytes::default()
@@ -83,6 +86,25 @@ mod tests {
             world,
             ranks_per_machine: world,
             ..ShardingRequest::default()
+        }
+    }
+
+    #[test]
+    fn updates_in_the_backward_pass_follow_the_sum_over_ranks() {
+        let ddp = Ddp { reduce_dtype: None };
+        for world in [1, 3] {
+            let request = ShardingRequest {
+                update_in_backward: true,
+                ..request(world)
+            };
+            let schedule = ddp.schedule(&request).expect("valid");
+            let of_unit = schedule.micro_batch.iter().filter(|one| one.unit == 1);
+            let acts: Vec<Act> = of_unit.map(|one| one.act).collect();
+            let (passes, sum) = ([Act::Forward, Act::Backward], [Act::Reduce]);
+            let applied = [Act::Norm, Act::Optimize, Act::Release];
+            let sum = if world > 1 { &sum[..] } else { &[] };
+            assert_eq!(acts, [&passes, sum, &applied].concat());
+            assert!(schedule.update.is_empty());
         }
     }
 

@@ -26,6 +26,9 @@ pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedu
     }
     let whole = |unit: usize| schedule.placements[unit].optimizer == Place::Replicated;
     if request.world <= 1 && request.trained().all(whole) {
+        if request.update_in_backward {
+            micro_batch.update_in_backward();
+        }
         return micro_batch.into_actions();
     }
     micro_batch.reduce(settings.moves());

@@ -228,6 +228,54 @@ fn groups_that_do_not_divide_the_world_are_refused() {
     assert_eq!(schedule(settings, &request(2, 4)).shard_ranks, 2);
 }
 
+/// The same request of a run that updates in the backward pass.
+fn in_backward(request: ShardingRequest) -> ShardingRequest {
+    ShardingRequest {
+        micro_batches: 1,
+        update_in_backward: true,
+        ..request
+    }
+}
+
+#[test]
+fn a_reduced_unit_is_updated_in_the_backward_pass_and_its_gradients_are_released() {
+    let schedule = schedule(SETTINGS, &in_backward(request(2, 2)));
+    assert_eq!(
+        letters(&schedule.micro_batch),
+        "G0 G1 F0 x0 G2 F1 x1 G3 F2 F3 x3 G1 B2 x2 r2! B1 x1 n2! u2! x2! r1! B0 n1! u1! x1!"
+    );
+    assert!(schedule.update.is_empty());
+    let alone = Fsdp { settings: SETTINGS }.schedule(&in_backward(request(2, 1)));
+    assert_eq!(
+        letters(&alone.expect("valid").micro_batch),
+        "F0 F1 F2 F3 B2 n2! u2! x2! B1 n1! u1! x1! B0"
+    );
+}
+
+#[test]
+fn an_update_in_the_backward_pass_of_offloaded_params_is_refused() {
+    for offload in [Offload::Params, Offload::ParamsAndOptimizer] {
+        let settings = Settings {
+            offload,
+            ..SETTINGS
+        };
+        let error = Fsdp { settings }
+            .schedule(&in_backward(request(2, 2)))
+            .expect_err("offloaded");
+        assert_eq!(error.code, ErrorCode::INVALID);
+        assert!(error.message.contains("offload = \"none\""), "{error}");
+    }
+}
+
+/// Requests of runs that update after the backward pass and, where settings allow it, within.
+fn requests(seed: u64, settings: Settings) -> Vec<ShardingRequest> {
+    let mut all = vec![drawn(seed)];
+    if settings.offload == Offload::Nothing {
+        all.push(in_backward(drawn(seed)));
+    }
+    all
+}
+
 /// Settings of every kind.
 fn all_settings() -> Vec<Settings> {
     let mut all = Vec::new();
@@ -308,16 +356,17 @@ fn widest_window(request: &ShardingRequest, prefetch: usize) -> usize {
 #[test]
 fn every_schedule_is_valid_and_gathers_no_more_than_its_window() {
     for seed in 0..200 {
-        let request = drawn(seed);
         for settings in all_settings() {
-            let schedule = schedule(settings, &request);
-            let most = schedule.most_gathered(&request).expect("valid");
-            if settings.strategy != Strategy::ShardGradOp {
-                let window = widest_window(&request, settings.prefetch);
-                assert!(
-                    most <= window,
-                    "{most} > {window}: {settings:?} of {request:?}"
-                );
+            for request in requests(seed, settings) {
+                let schedule = schedule(settings, &request);
+                let most = schedule.most_gathered(&request).expect("valid");
+                if settings.strategy != Strategy::ShardGradOp {
+                    let window = widest_window(&request, settings.prefetch);
+                    assert!(
+                        most <= window,
+                        "{most} > {window}: {settings:?} of {request:?}"
+                    );
+                }
             }
         }
     }
@@ -326,19 +375,20 @@ fn every_schedule_is_valid_and_gathers_no_more_than_its_window() {
 #[test]
 fn every_action_that_moves_or_updates_is_needed() {
     for seed in 0..24 {
-        let request = drawn(seed);
         for settings in all_settings() {
-            let whole = schedule(settings, &request);
-            for missing in 0..whole.micro_batch.len() + whole.update.len() {
-                let mut less = whole.clone();
-                let gone = match missing.checked_sub(whole.micro_batch.len()) {
-                    None => less.micro_batch.remove(missing),
-                    Some(update) => less.update.remove(update),
-                };
-                assert!(
-                    less.validate(&request).is_err(),
-                    "valid without {gone:?}: {settings:?} of {request:?}"
-                );
+            for request in requests(seed, settings) {
+                let whole = schedule(settings, &request);
+                for missing in 0..whole.micro_batch.len() + whole.update.len() {
+                    let mut less = whole.clone();
+                    let gone = match missing.checked_sub(whole.micro_batch.len()) {
+                        None => less.micro_batch.remove(missing),
+                        Some(update) => less.update.remove(update),
+                    };
+                    assert!(
+                        less.validate(&request).is_err(),
+                        "valid without {gone:?}: {settings:?} of {request:?}"
+                    );
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::settings::Settings;
 
 /// Every trained unit is updated in turn; its offloaded parts are fetched `prefetch` units ahead.
 pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedule) -> Vec<Action> {
-    let trained: Vec<usize> = request.trained().collect();
+    let trained: Vec<usize> = request.updated_after_backward().collect();
     let mut actions = Vec::new();
     let mut ahead = trained.iter();
     let mut fetched = 0;

@@ -1,6 +1,8 @@
 //! The sharding strategy `single`: one rank holds everything and computes unit after unit.
 
-use espalier_interface::schedule::{Act, Action, Place, Placement, Schedule, ShardingRequest};
+use espalier_interface::schedule::{
+    Act, Action, MicroBatch, Place, Placement, Schedule, ShardingRequest,
+};
 use espalier_interface::{Component, Instance, PluginError, Result, Role, Sharding};
 
 /// The strategy `single`.
@@ -21,15 +23,15 @@ impl Sharding for Single {
             trainable: Place::Replicated,
             optimizer: Place::Replicated,
         };
-        let forward = (0..units).map(|unit| Action::new(Act::Forward, unit));
-        // The head ran backward with its forward.
-        let backward = (0..units.saturating_sub(1)).rev();
-        let backward = backward.map(|unit| Action::new(Act::Backward, unit));
-        let trained = (0..units).filter(|&unit| request.units[unit].trainable > 0);
+        let mut micro_batch = MicroBatch::new(request);
+        if request.update_in_backward {
+            micro_batch.update_in_backward();
+        }
         let schedule = Schedule {
             placements: vec![resident; units],
-            micro_batch: forward.chain(backward).collect(),
-            update: trained
+            micro_batch: micro_batch.into_actions(),
+            update: request
+                .updated_after_backward()
                 .map(|unit| Action::new(Act::Optimize, unit))
                 .collect(),
             ..Schedule::default()

@@ -55,6 +55,30 @@ fn units_run_forward_then_back_without_the_head() {
 }
 
 #[test]
+fn updates_in_the_backward_pass_follow_whole_gradients() {
+    let mut request = request(&[0, 8, 8], 1);
+    request.update_in_backward = true;
+    for (index, unit) in request.units.iter_mut().enumerate() {
+        unit.forward_reads = vec![index];
+        unit.backward_reads = vec![index];
+    }
+    let schedule = Single.schedule(&request).expect("one rank");
+    let order = schedule.micro_batch.iter();
+    let order: Vec<_> = order.map(|one| (one.act, one.unit)).collect();
+    let (f, b) = (Act::Forward, Act::Backward);
+    let applied = |unit| [Act::Norm, Act::Optimize, Act::Release].map(|act| (act, unit));
+    let expected = [
+        &[(f, 0), (f, 1), (f, 2)][..],
+        &applied(2),
+        &[(b, 1)],
+        &applied(1),
+        &[(b, 0)],
+    ];
+    assert_eq!(order, expected.concat());
+    assert!(schedule.update.is_empty());
+}
+
+#[test]
 fn more_ranks_are_refused_with_a_next_step() {
     let error = Single
         .schedule(&request(&[8, 8], 2))

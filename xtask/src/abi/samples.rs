@@ -236,6 +236,7 @@ fn request() -> ShardingRequest {
         world: 1,
         ranks_per_machine: 1,
         micro_batches: 2,
+        update_in_backward: true,
         device_bytes: Some(5),
         host_bytes: Some(6),
     }

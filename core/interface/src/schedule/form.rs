@@ -33,10 +33,10 @@ impl List {
         }
     }
 
-    fn takes(self, act: Act) -> bool {
+    fn takes(self, act: Act, request: &ShardingRequest) -> bool {
         match (self, act) {
             (_, Act::Fetch | Act::Release | Act::Offload) => true,
-            (list, Act::Optimize) => list == List::Update,
+            (list, Act::Optimize) => (list == List::MicroBatch) == request.update_in_backward,
             (list, _) => list == List::MicroBatch,
         }
     }
@@ -105,12 +105,19 @@ fn form(
     if let Some(later) = action.after.iter().find(|&&other| other >= index) {
         return Err(format!("waits for action {later}, which is not before it"));
     }
-    if !list.takes(action.act) {
+    if !list.takes(action.act, request) {
         let (there, here) = match list {
             List::MicroBatch => ("update", "micro_batch"),
             List::Update => ("micro_batch", "update"),
         };
-        return Err(format!("belongs into `{there}`, found in `{here}`"));
+        let why = match action.act {
+            Act::Optimize if request.update_in_backward => {
+                ": this run updates in the backward pass (`update_in_backward`)"
+            }
+            Act::Optimize => ": this run updates once the global norm is known",
+            _ => "",
+        };
+        return Err(format!("belongs into `{there}`, found in `{here}`{why}"));
     }
     stream(action)?;
     when(list, action, request)?;
@@ -148,6 +155,9 @@ fn when(list: List, action: &Action, request: &ShardingRequest) -> std::result::
     let only_one = request.micro_batches == 1 && action.when == When::Every;
     let (fits, expected) = match action.act {
         Act::Reduce | Act::Norm => (action.when == When::Last || only_one, "last"),
+        Act::Optimize if list == List::MicroBatch => {
+            (action.when == When::Last || only_one, "last")
+        }
         Act::Forward | Act::Backward => (action.when == When::Every, "every"),
         _ => (
             list == List::MicroBatch || action.when == When::Every,

@@ -65,6 +65,12 @@ impl ShardingRequest {
         (0..self.units.len()).filter(|&unit| self.trains(unit))
     }
 
+    /// Units that `Schedule::update` has to update: those that have trainable params, and none where
+    /// the run updates in the backward pass.
+    pub fn updated_after_backward(&self) -> impl Iterator<Item = usize> + '_ {
+        self.trained().filter(|_| !self.update_in_backward)
+    }
+
     /// Index of the pass after which a unit's gradients are complete: the last that adds to them,
     /// or the last of all.
     pub fn gradients_whole_after(&self, unit: usize) -> usize {

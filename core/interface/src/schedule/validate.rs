@@ -13,6 +13,8 @@ impl Schedule {
     ///   they are kept, and released in the same step.
     /// - Trained units are reduced once their gradients are complete, counted in the norm and
     ///   updated, each once, with their optimizer state on the device.
+    /// - Where the run updates in the backward pass, a unit is updated after all passes that read
+    ///   it, and its gradients are released behind that.
     ///
     /// # Errors
     /// `INVALID`, naming the action and what is wrong with it.

@@ -1,5 +1,6 @@
 //! Simulates a step of a schedule: where the bytes of every unit are after each action.
 
+mod backward_update;
 mod micro_batch;
 mod update;
 
@@ -31,6 +32,8 @@ enum Gradients {
     OnHost,
     /// Fetched to the device for the update.
     Fetched,
+    /// Released after an update in the backward pass.
+    Released,
 }
 
 /// The place of saved activations.

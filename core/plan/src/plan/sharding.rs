@@ -53,6 +53,7 @@ pub(super) fn request(
         world: demand.world.ranks,
         ranks_per_machine: demand.world.ranks_per_machine(),
         micro_batches: u32::try_from(demand.micro_batches).unwrap_or(0),
+        update_in_backward: false,
         device_bytes: Some(device.free_bytes),
         host_bytes: host.available,
     }

@@ -10,15 +10,23 @@ impl Walk<'_> {
             Act::Forward | Act::Backward => return self.pass(action),
             Act::Reduce => return self.reduce(unit),
             Act::Norm => return self.norm(unit),
+            Act::Optimize => return self.optimize_in_backward(unit),
             _ => {}
         }
         for &part in &action.parts {
+            let brings = matches!(action.act, Act::Fetch | Act::Gather);
+            if brings && part == Part::Trainable && self.units[unit].updated {
+                return Err("brings params that were updated: expected it earlier".to_owned());
+            }
             match (action.act, part) {
                 (_, Part::Saved) => self.move_saved(action.act, unit)?,
                 (Act::Fetch, Part::Frozen | Part::Trainable) => self.fetch_weights(unit, part)?,
                 (Act::Gather, _) => self.gather(unit, part)?,
                 (Act::Release, Part::Frozen | Part::Trainable) => self.release(unit, part)?,
                 (Act::Offload, Part::Gradients) => self.offload_gradients(unit)?,
+                (Act::Release, Part::Gradients) if self.request.update_in_backward => {
+                    self.release_gradients(unit)?;
+                }
                 (Act::Offload, Part::Frozen | Part::Trainable) => {
                     return Err(format!(
                         "{part:?} bytes are as they were: expected `release`"
@@ -37,6 +45,9 @@ impl Walk<'_> {
     fn pass(&mut self, action: &Action) -> Found {
         let pass = self.request.pass(action.act, action.unit);
         for &unit in pass.reads {
+            if self.units[unit].updated {
+                return Err(format!("it reads unit {unit}, which was updated before"));
+            }
             for part in [Part::Frozen, Part::Trainable] {
                 if !self.is_there(unit, part) {
                     return Err(format!(
@@ -175,13 +186,18 @@ impl Walk<'_> {
     /// Checks the end of the micro-batches: all bytes are where they are kept, and gradients are
     /// ready for the update.
     pub(super) fn end_micro_batches(&self) -> Found {
-        let mut counted = 0;
-        for (unit, state) in self.units.iter().enumerate() {
+        for unit in 0..self.units.len() {
             for part in [Part::Frozen, Part::Trainable] {
                 if self.weights(unit, part).1 != ParamsOnDevice::Nothing {
                     return Err(format!("{part:?} bytes of unit {unit} are never released"));
                 }
             }
+        }
+        if self.request.update_in_backward {
+            return self.end_backward_updates();
+        }
+        let mut counted = 0;
+        for (unit, state) in self.units.iter().enumerate() {
             counted += usize::from(state.gradients == Gradients::Counted);
             if !self.must_reduce(unit) {
                 continue;

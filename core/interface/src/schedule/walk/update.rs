@@ -58,16 +58,23 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Refuses the update of a unit that has nothing to train, and a second one.
+    pub(super) fn updates_once(&self, unit: usize) -> Found {
+        let (updated, trains) = (self.units[unit].updated, self.request.trains(unit));
+        if trains && !updated {
+            return Ok(());
+        }
+        Err(format!(
+            "unit {unit} is updated {} times: expected {}",
+            u32::from(updated) + 1,
+            u32::from(trains)
+        ))
+    }
+
     fn optimize(&mut self, unit: usize) -> Found {
+        self.updates_once(unit)?;
         let at = self.place(unit);
         let state = &mut self.units[unit];
-        if !self.request.trains(unit) || state.updated {
-            return Err(format!(
-                "unit {unit} is updated {} times: expected {}",
-                u32::from(state.updated) + 1,
-                u32::from(self.request.trains(unit))
-            ));
-        }
         let mut missing = Vec::new();
         if at.trainable == Place::ShardedOnHost && state.trainable == ParamsOnDevice::Nothing {
             missing.push("params");
