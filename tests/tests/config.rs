@@ -281,6 +281,16 @@ fn conflicts_name_both_keys_and_where_each_was_written() {
         assert!(error.contains(part), "no {part:?} in {error}");
     }
     resolved(&["optim.warmup_ratio=0.1"]);
+    let unclipped = "optim.clip_norm=0.0";
+    let clipped = refused(&["optim.in_backward=true"]);
+    for part in [
+        "`optim.in_backward`",
+        "`optim.clip_norm`",
+        "set optim.clip_norm = 0",
+    ] {
+        assert!(clipped.contains(part), "no {part:?} in {clipped}");
+    }
+    resolved(&["optim.in_backward=true", unclipped]);
     refused(&["data.eval_split=0.5", "data.eval_files=[\"x\"]"]);
     resolved(&["data.eval_split=0.5", "run.eval_every=2"]);
     resolved(&["data.batch_size=10", "data.micro_batch=4"]);

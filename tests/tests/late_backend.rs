@@ -12,7 +12,7 @@ use lately::{
 use swapping::{Job, ask, plugin_folder};
 
 /// Runs whose work lies on the compute stream alone.
-const RESIDENT: [&[&str]; 4] = [
+const RESIDENT: [&[&str]; 5] = [
     &["plugins=\"nf4,lora\""],
     &["plugins=\"hqq,lora\"", "model.recompute=\"selective\""],
     &[
@@ -21,6 +21,12 @@ const RESIDENT: [&[&str]; 4] = [
         "model.compute=\"bf16\"",
     ],
     &["plugins=\"nf4,lora,fsdp\""],
+    &[
+        "plugins=\"nf4,lora\"",
+        "optim.in_backward=true",
+        "optim.clip_norm=0.0",
+        "data.micro_batch=3",
+    ],
 ];
 
 /// Runs with copies between host and device on streams of their own.
@@ -96,8 +102,9 @@ const OF_RANKS: [&[&str]; 6] = [
     ],
 ];
 
-/// More kinds of training: another optimizer, gradients alone cut, replicas in bf16.
-const OF_KINDS: [&[&str]; 3] = [
+/// More kinds of training: another optimizer, gradients alone cut, replicas in bf16, updates in the
+/// backward pass.
+const OF_KINDS: [&[&str]; 5] = [
     &[
         "plugins=\"nf4,lora,fsdp\"",
         "run.ranks=2",
@@ -114,6 +121,21 @@ const OF_KINDS: [&[&str]; 3] = [
         "run.ranks=2",
         "model.params=\"bf16\"",
         "model.compute=\"bf16\"",
+    ],
+    &[
+        "plugins=\"nf4,lora,fsdp\"",
+        "run.ranks=2",
+        "optim.in_backward=true",
+        "optim.clip_norm=0.0",
+        "data.micro_batch=2",
+        "sharding.fsdp.reduce_dtype=\"bf16\"",
+    ],
+    &[
+        "plugins=\"ddp\"",
+        "run.ranks=2",
+        "optim.in_backward=true",
+        "optim.clip_norm=0.0",
+        "data.micro_batch=2",
     ],
 ];
 

@@ -15,7 +15,7 @@ use swapping::{Job, plugin_folder};
 use lately::{add_library, on_late, try_run};
 
 /// Schedules with tasks on more than one lane, by name.
-const SCHEDULES: [(&str, &[&str]); 8] = [
+const SCHEDULES: [(&str, &[&str]); 9] = [
     (
         "params, prefetch 1",
         &[
@@ -78,6 +78,17 @@ const SCHEDULES: [(&str, &[&str]); 8] = [
             "plugins=\"nf4,lora,fsdp\"",
             "run.ranks=2",
             "run.device_collective=\"late-collective\"",
+        ],
+    ),
+    (
+        "two ranks, updates in the backward pass",
+        &[
+            "plugins=\"nf4,lora,fsdp\"",
+            "run.ranks=2",
+            "run.device_collective=\"late-collective\"",
+            "optim.in_backward=true",
+            "optim.clip_norm=0.0",
+            "data.micro_batch=2",
         ],
     ),
 ];

@@ -142,7 +142,7 @@ impl<'a> Comparer<'a> {
         match found {
             Some(found) if !(found.mean.is_finite() && found.largest.is_finite()) => {
                 let (step, tensor) = (1, "the divergence from the dense base".to_owned());
-                Err(Error::NotFinite(NotFinite { step, tensor }))
+                Err(Error::NotFinite(NotFinite::unapplied(step, tensor)))
             }
             found => Ok(found),
         }

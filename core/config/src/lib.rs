@@ -101,10 +101,11 @@ impl Config {
     }
 
     /// Keys that may differ where a run is resumed.
-    const RESUMABLE: [SectionKeys; 3] = [
+    const RESUMABLE: [SectionKeys; 4] = [
         ("run", &RunOptions::RESUMABLE),
         ("model", &ModelOptions::RESUMABLE),
         ("data", &DataOptions::RESUMABLE),
+        ("optim", &OptimOptions::RESUMABLE),
     ];
 
     /// Keys that are no part of a run's identity.

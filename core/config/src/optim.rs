@@ -35,6 +35,9 @@ pub struct OptimOptions {
     pub groups: Vec<GroupRule>,
     /// Largest norm of the whole gradient, longer ones are scaled down to it; 0 is off.
     pub clip_norm: f64,
+    /// Whether each unit is updated in the backward pass, as soon as its gradients are whole, which
+    /// are then freed; not together with `clip_norm` or several micro-batches a step.
+    pub in_backward: bool,
     /// The learning rate's schedule after warm-up.
     pub schedule: LearningRateSchedule,
     /// Where `linear` and `cosine` end, as a fraction of `learning_rate`.
@@ -58,6 +61,7 @@ impl Default for OptimOptions {
             decay_norms_and_biases: false,
             groups: Vec::new(),
             clip_norm: 1.0,
+            in_backward: false,
             schedule: LearningRateSchedule::Constant,
             floor: 0.0,
             warmup_steps: 0,
@@ -67,6 +71,9 @@ impl Default for OptimOptions {
 }
 
 impl OptimOptions {
+    /// Keys that may differ where a run is resumed: they change no result.
+    pub const RESUMABLE: [&str; 1] = ["in_backward"];
+
     /// The optimizer as data, as its settings make it and in a run's dtypes, which `resolve` gives;
     /// none where its name is not known.
     pub fn optimizer(&self, resolve: &dyn Fn(DType) -> DType) -> Option<OptimizerSpec> {

@@ -62,13 +62,16 @@ use work_counter::WorkCounter;
 
 /// What a pass over a micro-batch is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pass {
+pub enum Pass<'a> {
     /// Forward alone, without dropout.
     Evaluate,
     /// Forward and backward.
     Train {
         /// 1 / the step's trained tokens.
         loss_factor: f64,
+        /// The numbers of the updates that the schedule makes in the backward pass; without them it
+        /// makes none.
+        update: Option<&'a Update>,
     },
 }
 

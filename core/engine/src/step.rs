@@ -85,9 +85,21 @@ pub fn gradients(
     index: u64,
     seed: u64,
 ) -> Result<f64, Error> {
+    passes(executor, step, (index, seed), None)
+}
+
+/// As [`gradients`] for step `index`; the updates that the schedule makes in the backward pass take
+/// place where their numbers are given.
+fn passes(
+    executor: &Executor,
+    step: &StepBatch,
+    (index, seed): (u64, u64),
+    update: Option<&Update>,
+) -> Result<f64, Error> {
     executor.zero_gradients()?;
     let pass = Pass::Train {
         loss_factor: 1.0 / step.trained_tokens as f64,
+        update,
     };
     let empty = MicroBatch::new();
     let micro_batches = share(step, executor, &empty);
@@ -108,9 +120,9 @@ pub fn gradients(
 /// Does a rank's part of step `index` (from 0) of a run. All ranks return the same outcome.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated.
-/// [`Error::Plugin`] for a call to the backend that failed. [`Error::Peer`] for a rank that is
-/// lost.
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated; where
+/// the schedule updates in the backward pass, params are updated by then. [`Error::Plugin`] for a
+/// call to the backend that failed. [`Error::Peer`] for a rank that is lost.
 pub fn train(
     executor: &Executor,
     optim: &OptimOptions,
@@ -119,18 +131,39 @@ pub fn train(
     seed: u64,
 ) -> Result<StepOutcome, Error> {
     executor.peers().step(index + 1);
-    let own = gradients(executor, step, index, seed)?;
+    let numbers = |factor| numbers_of_update(executor, optim, [index, total_steps], factor);
+    // No norm is known in the backward pass, and the config has none that clips.
+    let ahead = executor.updates_in_backward().then(|| numbers(1.0));
+    let own = passes(executor, step, (index, seed), ahead.as_ref())?;
     let mut own = vec![own];
     own.extend(executor.gradient_squares()?);
     let sent = exchange(executor, "loss and norm", &own)?;
     let loss = sent.iter().map(|rank| rank[0]).sum::<f64>();
     let squares: Vec<&[f64]> = sent.iter().map(|rank| &rank[1..]).collect();
     let grad_norm = executor.gradient_norm(&squares);
-    if !loss.is_finite() || !grad_norm.is_finite() {
-        return Err(not_finite(executor, step, index, seed, loss));
+    let is_finite = loss.is_finite() && grad_norm.is_finite();
+    match ahead {
+        None if !is_finite => return Err(not_finite(executor, step, index, seed, loss)),
+        None => executor.update(&numbers(optim::clip_factor(grad_norm, optim.clip_norm)))?,
+        Some(_) if !is_finite => return Err(applied_not_finite(executor, index, loss, &squares)),
+        Some(_) => {}
     }
-    let learning_rate = optim::learning_rate(optim, index, total_steps);
-    let factor = optim::clip_factor(grad_norm, optim.clip_norm);
+    Ok(StepOutcome {
+        loss,
+        grad_norm,
+        learning_rate: optim::learning_rate(optim, index, total_steps),
+        trained_tokens: step.trained_tokens as u64,
+    })
+}
+
+/// The numbers of the update of step `index` (from 0) of `total_steps`, for gradients that are
+/// multiplied by `factor`.
+fn numbers_of_update(
+    executor: &Executor,
+    optim: &OptimOptions,
+    [index, total_steps]: [u64; 2],
+    factor: f64,
+) -> Update {
     let of_group = |group: &ParamGroup| StepScalars {
         learning_rate: optim::scheduled(group.learning_rate, optim, index, total_steps),
         weight_decay: group.weight_decay,
@@ -138,15 +171,9 @@ pub fn train(
         factor,
     };
     let own: Vec<StepScalars> = executor.groups().all().iter().map(of_group).collect();
-    executor.update(&Update {
+    Update {
         scalars: optim::scalars(executor.optimizer(), optim, &own),
-    })?;
-    Ok(StepOutcome {
-        loss,
-        grad_norm,
-        learning_rate,
-        trained_tokens: step.trained_tokens as u64,
-    })
+    }
 }
 
 /// Checks that all trainable params and their state are finite after `step` steps. All ranks
@@ -161,10 +188,10 @@ pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
     let sent = (executor.peers()).exchange("state that is not finite", found.as_bytes())?;
     match sent.into_iter().find(|sent| !sent.is_empty()) {
         None => Ok(()),
-        Some(sent) => Err(Error::NotFinite(NotFinite {
-            step,
-            tensor: String::from_utf8_lossy(&sent).into_owned(),
-        })),
+        Some(sent) => {
+            let tensor = String::from_utf8_lossy(&sent).into_owned();
+            Err(Error::NotFinite(NotFinite::unapplied(step, tensor)))
+        }
     }
 }
 
@@ -298,7 +325,7 @@ pub fn evaluation_not_finite(executor: &Executor, rows: &BatchSchedule, seed: u6
             match executor.forward_not_finite(micro, alone(seed, index)) {
                 Ok(Some(found)) => {
                     let (step, tensor) = (index + 1, found.to_string());
-                    return Error::NotFinite(NotFinite { step, tensor });
+                    return Error::NotFinite(NotFinite::unapplied(step, tensor));
                 }
                 Ok(None) => (),
                 Err(error) => return error,
@@ -306,7 +333,7 @@ pub fn evaluation_not_finite(executor: &Executor, rows: &BatchSchedule, seed: u6
         }
     }
     let (step, tensor) = (rows.total_steps(), "the loss".to_owned());
-    Error::NotFinite(NotFinite { step, tensor })
+    Error::NotFinite(NotFinite::unapplied(step, tensor))
 }
 
 /// The position of a single micro-batch.
@@ -345,8 +372,21 @@ fn not_finite(executor: &Executor, step: &StepBatch, index: u64, seed: u64, loss
         Ok(None) if !loss.is_finite() => "the loss".to_owned(),
         Ok(None) => "the norm of the gradient".to_owned(),
     };
-    Error::NotFinite(NotFinite {
-        step: index + 1,
-        tensor,
-    })
+    Error::NotFinite(NotFinite::unapplied(index + 1, tensor))
+}
+
+/// The error for a step whose gradients were applied in the backward pass. The loss, which was
+/// computed before any update, or the first unit of that pass with such gradients; the passes are
+/// not repeated, since the params are others by now.
+fn applied_not_finite(executor: &Executor, index: u64, loss: f64, squares: &[&[f64]]) -> Error {
+    let tensor = if loss.is_finite() {
+        let unit = executor.gradients_not_finite(squares);
+        unit.map_or_else(
+            || "the norm of the gradient".to_owned(),
+            |unit| format!("the gradient of unit `{unit}`"),
+        )
+    } else {
+        "the loss".to_owned()
+    };
+    Error::NotFinite(NotFinite::applied(index + 1, tensor))
 }

@@ -200,10 +200,10 @@ impl Team {
     pub fn evaluation_not_finite(&self, rows: &BatchSchedule, seed: u64) -> Error {
         match self.world().ranks {
             1 => step::evaluation_not_finite(self.first(), rows, seed),
-            _ => Error::NotFinite(NotFinite {
-                step: rows.total_steps(),
-                tensor: "the loss".to_owned(),
-            }),
+            _ => Error::NotFinite(NotFinite::unapplied(
+                rows.total_steps(),
+                "the loss".to_owned(),
+            )),
         }
     }
 

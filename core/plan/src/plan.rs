@@ -3,6 +3,7 @@
 
 mod arithmetic;
 pub mod assumed;
+mod backward_updates;
 mod demand;
 pub mod flops;
 mod host_memory;
@@ -174,6 +175,7 @@ pub fn make(
         dtypes,
     };
     let request = sharding::request(&program, trained, &device_info, demand, host);
+    let request = backward_updates::requested(config, training, request)?;
     let strategy = &components.sharding;
     let (shard_layout, step_plan) =
         sharding::lay_out(strategy, &request, trained, &program, demand.world)?;

@@ -5,7 +5,7 @@ use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::SavedBlock;
 use espalier_interface::DType;
 use espalier_interface::optimizer::OptimizerSpec;
-use espalier_interface::schedule::{Act, Part, Place, Placement, Schedule};
+use espalier_interface::schedule::{Act, Action, Part, Place, Placement, Schedule};
 use espalier_system::world::World;
 
 use crate::step_plan::RegionSizes;
@@ -36,6 +36,9 @@ pub struct ShardLayout {
     pub saved: Vec<Saved>,
     /// The optimizer, whose state is cut as the params are.
     pub optimizer: OptimizerSpec,
+    /// Whether units are updated in the backward pass. Gradients are then in regions alone, and
+    /// none is kept.
+    pub updates_in_backward: bool,
 }
 
 /// Where a unit's block of saved activations is kept between its two passes.
@@ -76,6 +79,7 @@ impl ShardLayout {
                 stays_at,
             }
         });
+        let updates = |actions: &[Action]| actions.iter().any(|one| one.act == Act::Optimize);
         let parts = match schedule.shard_ranks {
             0 => world.ranks,
             ranks => ranks,
@@ -87,6 +91,7 @@ impl ShardLayout {
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
             optimizer: optimizer.clone(),
+            updates_in_backward: updates(&schedule.micro_batch),
         }
     }
 
@@ -151,8 +156,10 @@ impl ShardLayout {
             let units = units.filter(|(place, _)| whole(place));
             units.map(|(_, flat)| flat.elements).sum()
         };
+        let keeps =
+            |place: &Placement| place.optimizer == Place::Replicated && !self.updates_in_backward;
         [
-            sum(&|place| place.optimizer == Place::Replicated),
+            sum(&keeps),
             sum(&|place| place.trainable == Place::Replicated),
         ]
     }
@@ -199,7 +206,10 @@ impl ShardLayout {
                 _ => flat.part_bytes(self.parts) * self.parts,
             },
             trainable: padded * params,
-            gradients: padded * reduce,
+            gradients: match placement.optimizer {
+                Place::Replicated => flat.elements * reduce,
+                _ => padded * reduce,
+            },
             wire: match self.wire.filter(|&wire| wire != dtypes.reduce) {
                 Some(wire) => travels * wire.bytes(),
                 None => 0,

@@ -30,7 +30,8 @@ pub enum RegionKind {
     Frozen,
     /// The whole trainable run, padded to equal parts.
     Trainable,
-    /// Gradients of the whole trainable run, padded, before they are reduced.
+    /// Gradients of the whole trainable run, padded where it is cut, before they are reduced. Those
+    /// of a run that is not cut are in a region only where the step updates in the backward pass.
     Gradients,
     /// The gradients in the dtype in which they are sent, then this rank's part of their sum.
     Wire,
@@ -153,16 +154,16 @@ impl StepPlan {
         tasks.map(|task| task.lane.0 + 1).max().unwrap_or(1)
     }
 
-    /// Whether any task moves bytes.
+    /// Whether any task moves bytes. The end of a region moves none.
     pub fn moves(&self) -> bool {
-        let computes = |act| {
+        let stays = |act| {
             matches!(
                 act,
-                Act::Forward | Act::Backward | Act::Norm | Act::Optimize
+                Act::Forward | Act::Backward | Act::Norm | Act::Optimize | Act::Release
             )
         };
         let mut tasks = self.micro_batch.iter().chain(&self.update);
-        tasks.any(|task| !computes(task.action.act))
+        tasks.any(|task| !stays(task.action.act))
     }
 }
 

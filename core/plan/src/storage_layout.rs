@@ -126,13 +126,16 @@ impl StorageLayout<'_> {
         params.filter(move |(_, param)| !param.trainable && param.unit == unit)
     }
 
-    /// The side and the bytes of a rank's part of a unit's state. None for state that is whole, and
-    /// for frozen params in the machine's copy.
+    /// The side and the bytes of a rank's part of a unit's state. None for state that is whole, for
+    /// frozen params in the machine's copy, and for gradients that regions alone hold.
     pub fn own(&self, unit: usize, kept: StateKind) -> Option<(Side, u64)> {
         if kept == StateKind::Saved {
             let saved = self.shard_layout.saved.get(unit);
             let leaves = saved.filter(|saved| saved.stays_at.is_none());
             return leaves.map(|saved| (Side::Host, saved.bytes));
+        }
+        if kept == StateKind::Gradients && self.shard_layout.updates_in_backward {
+            return None;
         }
         let place = self.shard_layout.placements[unit];
         let elements = self.shard_layout.part_elements(unit);

@@ -236,3 +236,64 @@ fn loading_holds_one_weight_beside_the_packed_model() {
         "found {found}, planned {predicted}, ratio {ratio:.3}"
     );
 }
+
+/// With updates in the backward pass the gradients of one unit exist at a time.
+#[test]
+fn gradients_that_are_applied_in_the_backward_pass_never_exist_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = json!({
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 512,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "vocab_size": 512,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "initializer_range": 0.02,
+        "eos_token_id": 1,
+    });
+    make(&config, folder.path());
+    let rows = folder.path().join("one.jsonl");
+    let measured = |name: &str, in_backward: &str| {
+        let mut words = texts(&[
+            "--set",
+            "optim.name=\"sgd\"",
+            "--set",
+            "optim.clip_norm=0.0",
+        ]);
+        words.extend(texts(&[
+            "--set",
+            "model.compute=f32",
+            "--set",
+            "run.max_steps=3",
+        ]));
+        words.extend(texts(&[
+            "--set",
+            "run.epochs=3",
+            "--set",
+            "data.batch_size=1",
+        ]));
+        words.extend(["--set".into(), format!("optim.in_backward={in_backward}")]);
+        let model = folder.path().join("made/model").display().to_string();
+        words.extend(["--model".into(), model]);
+        words.extend(["--data".into(), rows.display().to_string()]);
+        let predicted = planned(&words, "peak_bytes");
+        let out = folder.path().join(name).display().to_string();
+        words.extend(["--out".into(), out]);
+        let found = peak(&[texts(&["train", "--quiet"]), words].concat());
+        let ratio = predicted as f64 / found as f64;
+        println!("{name}: planned {predicted}, found {found}, ratio {ratio:.3}");
+        assert!((ratio - 1.0).abs() <= 0.1, "{name}: {ratio:.3}");
+        found
+    };
+    let [whole, within] =
+        [("whole", "false"), ("within", "true")].map(|(name, key)| measured(name, key));
+    // Eight layers of 4 * 512 * 512 + 3 * 512 * 2048 params, of which one keeps its gradients in f32.
+    let spared = 7 * 4 * (4 * 512 * 512 + 3 * 512 * 2048);
+    assert!(
+        whole.saturating_sub(within) >= spared * 9 / 10,
+        "found {whole} and {within}, expected {spared} less"
+    );
+}

@@ -131,6 +131,13 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
         clip_norm >= 0.0,
         "0 (off) or more",
     )?;
+    if optim.in_backward && clip_norm > 0.0 {
+        let rule = format!(
+            "the norm of all gradients, which clips to {clip_norm}, is known after the backward pass only; set \
+             optim.clip_norm = 0, or optim.in_backward = false"
+        );
+        return Err(resolved.conflict("optim.in_backward", "optim.clip_norm", rule));
+    }
     resolved.range(
         "optim.floor",
         floor,

@@ -84,15 +84,26 @@ impl Executor {
 
     /// The norm of all gradients, from every rank's sums of squares. 0 where nothing is trained.
     pub fn gradient_norm(&self, squares: &[&[f64]]) -> f64 {
-        let parts = self.shard_layout.parts as usize;
-        let of_unit = |unit: usize| -> f64 {
-            if self.shard_layout.is_cut(unit) {
-                squares.iter().take(parts).map(|rank| rank[unit]).sum()
-            } else {
-                squares[0][unit]
-            }
-        };
         let units = 0..self.program.units.len();
-        units.map(of_unit).sum::<f64>().sqrt()
+        let of_units = units.map(|unit| self.unit_squares(unit, squares));
+        of_units.sum::<f64>().sqrt()
+    }
+
+    /// The sum of squares of a unit's gradients, from every rank's sums of squares.
+    fn unit_squares(&self, unit: usize, squares: &[&[f64]]) -> f64 {
+        let parts = self.shard_layout.parts as usize;
+        if self.shard_layout.is_cut(unit) {
+            squares.iter().take(parts).map(|rank| rank[unit]).sum()
+        } else {
+            squares[0][unit]
+        }
+    }
+
+    /// The first unit of the backward pass whose gradients are not finite, by every rank's sums of
+    /// squares.
+    pub fn gradients_not_finite(&self, squares: &[&[f64]]) -> Option<&str> {
+        let mut units = (0..self.program.units.len()).rev();
+        let found = units.find(|&unit| !self.unit_squares(unit, squares).is_finite());
+        found.map(|unit| self.program.units[unit].name.as_str())
     }
 }

@@ -218,7 +218,8 @@ impl Executor {
             None => self.dtypes.reduce,
         };
         if !self.shard_layout.is_cut(unit) {
-            let own = self.storage.kept(unit, StateKind::Gradients);
+            let own = self.own_region(task, RegionKind::Gradients);
+            let own = own.unwrap_or_else(|| self.storage.kept(unit, StateKind::Gradients));
             let data = wire.unwrap_or(own);
             self.cast(own, data, [self.dtypes.reduce, travels], task)?;
             if self.peers.world().ranks > 1 {

@@ -23,7 +23,7 @@ impl Executor {
     pub fn micro_batch(
         &self,
         micro: &MicroBatch,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<LossSum> {
         let numbers = self.pass(micro, pass, position, &mut |_| Ok(()))?;
@@ -35,7 +35,7 @@ impl Executor {
     pub(super) fn pass(
         &self,
         micro: &MicroBatch,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<Numbers> {
@@ -48,7 +48,7 @@ impl Executor {
     /// Does the tasks of a pass; those on the compute lane by `compute`.
     pub(super) fn walk_micro_batch(
         &self,
-        (pass, position): (Pass, StepPosition),
+        (pass, position): (Pass<'_>, StepPosition),
         numbers: &Numbers,
         compute: &mut dyn FnMut(&Task) -> Result<()>,
     ) -> Result<()> {
@@ -68,7 +68,7 @@ impl Executor {
     /// Which tasks take part in a pass: those that give the device work.
     fn wanted(
         &self,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
         numbers: &Numbers,
     ) -> impl Fn(usize, &Task) -> bool {
@@ -88,7 +88,7 @@ impl Executor {
     fn compute(
         &self,
         task: &Task,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
@@ -116,7 +116,17 @@ impl Executor {
             }
             Act::Forward => self.forward(task, numbers),
             Act::Backward => self.backward(task, numbers),
-            Act::Norm => self.sum_squares(unit, task.region(unit, RegionKind::Reduced)),
+            Act::Norm => {
+                let region = task.region(unit, RegionKind::Reduced);
+                self.sum_squares(unit, region.or(task.region(unit, RegionKind::Gradients)))
+            }
+            Act::Optimize => match pass {
+                Pass::Train {
+                    update: Some(update),
+                    ..
+                } => self.optimize(task, update),
+                _ => Ok(()),
+            },
             _ => self.transfer(task, Some(numbers)),
         }
     }
@@ -142,14 +152,14 @@ impl Executor {
     pub(super) fn begin(
         &self,
         micro: &MicroBatch,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<Numbers> {
         let uploaded = self.storage.upload_batch(self.device.as_ref(), micro);
         self.since_wait.during("upload", uploaded)?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
-            Pass::Train { loss_factor } => loss_factor,
+            Pass::Train { loss_factor, .. } => loss_factor,
         };
         Ok(Numbers {
             tokens: micro.tokens.len() as u64,
@@ -182,7 +192,7 @@ impl Executor {
     fn head(
         &self,
         task: &Task,
-        pass: Pass,
+        pass: Pass<'_>,
         numbers: &Numbers,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {

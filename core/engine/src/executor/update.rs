@@ -17,6 +17,12 @@ pub struct Update {
 }
 
 impl Executor {
+    /// Whether the schedule updates each unit in the backward pass, which then needs the numbers of
+    /// the update: see [`Pass::Train`](super::Pass::Train).
+    pub fn updates_in_backward(&self) -> bool {
+        self.shard_layout.updates_in_backward
+    }
+
     /// Updates the trainable params in the schedule's order.
     ///
     /// # Errors
@@ -33,7 +39,8 @@ impl Executor {
         })
     }
 
-    fn optimize(&self, task: &Task, update: &Update) -> Result<()> {
+    /// Updates the trainable params of a unit.
+    pub(super) fn optimize(&self, task: &Task, update: &Update) -> Result<()> {
         let unit = task.action.unit;
         self.since_wait.given(task.action.act, unit);
         let parts = &self.group_parts[unit];
@@ -58,7 +65,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The operands of a task of the update: the bytes that it has brought, else those that this
+    /// The operands of a unit's update: the bytes that it has brought, else those that this
     /// rank keeps on its device.
     fn brought(&self, task: &Task) -> TrainedRun {
         let unit = task.action.unit;
@@ -67,7 +74,8 @@ impl Executor {
             let region = task.region(unit, kind)?;
             Some(self.storage.region(region.offset, region.bytes))
         };
-        run.gradients = region(RegionKind::Reduced).unwrap_or(run.gradients);
+        let gradients = region(RegionKind::Reduced).or_else(|| region(RegionKind::Gradients));
+        run.gradients = gradients.unwrap_or(run.gradients);
         run.values = region(RegionKind::Values).unwrap_or(run.values);
         if let Some(fetched) = region(RegionKind::State) {
             let homes = self.homes(unit, RegionKind::State).into_iter();

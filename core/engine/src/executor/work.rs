@@ -34,7 +34,7 @@ impl Executor {
     pub(super) fn works_in_pass(
         &self,
         task: &Task,
-        pass: Pass,
+        pass: Pass<'_>,
         position: StepPosition,
         numbers: &Numbers,
     ) -> bool {
@@ -46,6 +46,16 @@ impl Executor {
                 numbers.tokens > 0 || (trains && begins.any(zeroes))
             }
             Act::Norm => self.prepared.trained[task.action.unit].is_some(),
+            Act::Optimize => {
+                let updates = matches!(
+                    pass,
+                    Pass::Train {
+                        update: Some(_),
+                        ..
+                    }
+                );
+                updates && self.updates(task)
+            }
             _ => self.moves_bytes(task, Some(numbers)),
         }
     }
@@ -53,9 +63,14 @@ impl Executor {
     /// Whether a task of the update gives the device work.
     pub(super) fn works_in_update(&self, task: &Task) -> bool {
         match task.action.act {
-            Act::Optimize => !self.group_parts[task.action.unit].is_empty(),
+            Act::Optimize => self.updates(task),
             _ => self.moves_bytes(task, None),
         }
+    }
+
+    /// Whether the update of a unit launches anything.
+    fn updates(&self, task: &Task) -> bool {
+        !self.group_parts[task.action.unit].is_empty()
     }
 
     /// Whether [`Executor::transfer`] does more than nothing.

@@ -29,7 +29,8 @@ pub struct Arithmetic {
     pub part_bytes: u64,
     /// Trained params.
     pub trained_params: u64,
-    /// Trained params with their gradients and optimizer state.
+    /// Trained params with their optimizer state, and their gradients where these are kept through
+    /// the step.
     pub trained_bytes: u64,
     /// Activations saved for the backward pass, per token.
     pub saved_bytes_per_token: u64,
@@ -73,7 +74,11 @@ impl Arithmetic {
             .iter()
             .map(|flat| flat.elements)
             .sum();
-        let each = plan.dtypes.params.bytes() + plan.dtypes.reduce.bytes();
+        let gradient = match plan.shard_layout.updates_in_backward {
+            true => 0,
+            false => plan.dtypes.reduce.bytes(),
+        };
+        let each = plan.dtypes.params.bytes() + gradient;
         found.trained_bytes = elements * each + plan.shard_layout.state_bytes();
         let tokens = plan.demand.limits.max_tokens.max(1);
         found.saved_bytes_per_token = plan.memory.saved_activations / tokens;
@@ -123,7 +128,7 @@ impl fmt::Display for Arithmetic {
         if self.trained_params > 0 {
             let each = self.trained_bytes as f64 / self.trained_params as f64;
             let text = format!(
-                "{} x {each:.2} bytes = {} GB of params, gradients and optimizer state",
+                "{} x {each:.2} bytes = {} GB of params, optimizer state and the gradients that are kept",
                 self.trained_params,
                 gb(self.trained_bytes)
             );

@@ -84,6 +84,11 @@ impl<'a> Layout<'a> {
         self.place(unit).optimizer != Place::Replicated
     }
 
+    /// Whether a unit's gradients are in a region until they are reduced or applied.
+    fn brings_gradients(&self, unit: usize) -> bool {
+        self.trains(unit) && (self.is_cut(unit) || self.request.update_in_backward)
+    }
+
     fn trains(&self, unit: usize) -> bool {
         self.request.units[unit].trainable > 0
     }

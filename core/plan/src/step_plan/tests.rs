@@ -1,6 +1,6 @@
 //! Memory and dependencies of the tasks of a schedule.
 
-use espalier_interface::schedule::{Part, Place, Placement, UnitBytes};
+use espalier_interface::schedule::{MicroBatch, Part, Place, Placement, UnitBytes};
 
 use super::*;
 
@@ -145,4 +145,60 @@ fn gathers_on_both_lanes_are_refused() {
     schedule.micro_batch[4].stream = 0;
     let error = step_plan(&schedule).expect_err("two orders");
     assert!(error.message.contains("one order"), "{}", error.message);
+}
+
+/// Three trained units whose gradients are applied in the backward pass, on ranks that hold all.
+fn updated_in_backward(world: u32) -> StepPlan {
+    let mut request = request();
+    for unit in &mut request.units {
+        (unit.trainable, unit.gradients) = (256, 256);
+    }
+    let request = ShardingRequest {
+        world,
+        micro_batches: 1,
+        update_in_backward: true,
+        ..request
+    };
+    let mut micro_batch = MicroBatch::new(&request);
+    match world {
+        1 => micro_batch.update_in_backward(),
+        _ => micro_batch.reduce(1),
+    }
+    let schedule = Schedule {
+        placements: vec![Placement::default(); 3],
+        micro_batch: micro_batch.into_actions(),
+        ..Schedule::default()
+    };
+    schedule.validate(&request).expect("valid");
+    let sizes = RegionSizes {
+        gradients: 256,
+        ..RegionSizes::default()
+    };
+    StepPlan::of(&schedule, &request, &[sizes; 3]).expect("all is brought")
+}
+
+#[test]
+fn gradients_that_are_applied_in_the_backward_pass_take_the_place_of_earlier_ones() {
+    let alone = updated_in_backward(1);
+    assert_eq!(alone.region_bytes, 256, "those of one unit");
+    assert!(!alone.moves(), "one rank moves nothing");
+    // Those of a unit are reduced while the next one computes.
+    let two = updated_in_backward(2);
+    assert_eq!(two.region_bytes, 2 * 256);
+    let at = |act: Act, unit: usize| {
+        let mut tasks = two.micro_batch.iter();
+        let found = tasks.position(|task| (task.action.act, task.action.unit) == (act, unit));
+        found.expect("an action")
+    };
+    let waits = |act, unit| two.micro_batch[at(act, unit)].waits.clone();
+    assert_eq!(waits(Act::Reduce, 1), [at(Act::Backward, 1)]);
+    assert_eq!(waits(Act::Norm, 1), [at(Act::Reduce, 1)]);
+    assert_eq!(waits(Act::Optimize, 1), [at(Act::Reduce, 1)]);
+    // The embedding's gradients take the place of the head's, which the other lane reduced.
+    assert_eq!(waits(Act::Backward, 0), [at(Act::Reduce, 2)]);
+    for unit in 0..3 {
+        let gradients = |act| two.micro_batch[at(act, unit)].region(unit, RegionKind::Gradients);
+        assert!(gradients(Act::Optimize).is_some());
+        assert_eq!(gradients(Act::Optimize), gradients(Act::Norm));
+    }
 }

@@ -28,6 +28,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (3, "optim.groups", "[]"),
     (3, "optim.momentum", "null"),
     (3, "optim.nesterov", "null"),
+    (3, "optim.in_backward", "false"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.

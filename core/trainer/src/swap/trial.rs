@@ -26,12 +26,16 @@ pub(super) fn run(
         first: true,
         last: true,
     };
-    let pass = |executor: &Executor, pass| executor.micro_batch(micro, pass, position);
+    let pass = |executor: &Executor, pass: Pass<'_>| executor.micro_batch(micro, pass, position);
     let before = pass(old, Pass::Evaluate)?;
     let after = pass(new, Pass::Evaluate)?;
     new.zero_gradients()?;
     let loss_factor = 1.0 / after.trained.max(1) as f64;
-    let trained = pass(new, Pass::Train { loss_factor })?;
+    let trains = Pass::Train {
+        loss_factor,
+        update: None,
+    };
+    let trained = pass(new, trains)?;
     let norm = new.gradient_norm(&[&new.gradient_squares()?]);
     for (what, value) in [
         ("loss", after.loss),

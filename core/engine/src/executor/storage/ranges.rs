@@ -136,7 +136,11 @@ impl TrainedRanges {
                 (StateKind::Values, values_at, params_bytes, updated),
             ]
             .map(|(kept, whole, each, begin)| {
-                let all = begin..begin + flat.elements;
+                let all = match kept {
+                    // They are in regions alone.
+                    StateKind::Gradients if shard_layout.updates_in_backward => 0..0,
+                    _ => begin..begin + flat.elements,
+                };
                 own.next(unit, kept).unwrap_or(part(whole, &all, each))
             });
             let state = (0..tensors).map(|tensor| {
@@ -156,6 +160,7 @@ impl TrainedRanges {
             let placement = shard_layout.placements[unit];
             let [whole_gradients, whole_values] =
                 [placement.optimizer, placement.trainable].map(|place| place == Place::Replicated);
+            let whole_gradients = whole_gradients && !shard_layout.updates_in_backward;
             for (param, elements) in &flat.trainable {
                 let behind = |begin: u64| begin + elements.start..begin + elements.end;
                 if whole_gradients {

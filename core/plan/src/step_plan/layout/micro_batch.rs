@@ -43,15 +43,15 @@ impl Layout<'_> {
                         Part::Frozen => self.close(task, unit, RegionKind::Frozen),
                         Part::Trainable => self.close(task, unit, RegionKind::Trainable),
                         Part::Saved => self.close(task, unit, RegionKind::Saved),
-                        Part::Gradients => self.close(task, unit, RegionKind::Reduced),
+                        Part::Gradients => self.release_gradients(task, unit),
                         Part::Optimizer => {}
                     }
                 }
             }
             Act::Reduce => self.reduce(task, action)?,
             Act::Norm => {
-                if place.optimizer == Place::ShardedOnHost {
-                    self.read(task, unit, RegionKind::Reduced)?;
+                if let Some(kind) = self.kept_in(unit) {
+                    self.read(task, unit, kind)?;
                 } else if let Some(reduce) = self.reduced_by(unit) {
                     self.tasks[task].after.insert(reduce);
                 }
@@ -71,9 +71,50 @@ impl Layout<'_> {
                     }
                 }
             }
-            Act::Optimize => {}
+            Act::Optimize => self.update_in_backward(task, unit)?,
         }
         Ok(())
+    }
+
+    /// The region of a unit's reduced gradients; none where they have a separate buffer.
+    fn kept_in(&self, unit: usize) -> Option<RegionKind> {
+        match self.place(unit).optimizer {
+            Place::ShardedOnHost => Some(RegionKind::Reduced),
+            _ if !self.request.update_in_backward => None,
+            Place::Replicated => Some(RegionKind::Gradients),
+            _ => Some(RegionKind::Reduced),
+        }
+    }
+
+    /// The update changes what earlier tasks of other lanes copy or gather.
+    fn update_in_backward(&mut self, task: usize, unit: usize) -> Result<()> {
+        if let Some(kind) = self.kept_in(unit) {
+            self.read(task, unit, kind)?;
+        }
+        let brings = |action: &Action| {
+            matches!(action.act, Act::Fetch | Act::Gather)
+                && action.unit == unit
+                && action.parts.contains(&Part::Trainable)
+        };
+        let earlier = (0..task).filter(|&at| brings(&self.tasks[at].action));
+        let earlier: Vec<usize> = earlier.collect();
+        self.tasks[task].after.extend(earlier);
+        Ok(())
+    }
+
+    fn release_gradients(&mut self, task: usize, unit: usize) {
+        self.close(task, unit, RegionKind::Reduced);
+        self.close_gradients(task, unit);
+    }
+
+    /// Closes the region of a unit's gradients, which lasts where several micro-batches add to it.
+    fn close_gradients(&mut self, task: usize, unit: usize) {
+        let open = self.open.get(&(unit, RegionKind::Gradients));
+        let Some(region) = open.map(|open| open.region) else {
+            return;
+        };
+        self.close(task, unit, RegionKind::Gradients);
+        self.lives[region].lasts = self.gradients_begin() == When::First;
     }
 
     fn compute(&mut self, task: usize, action: &Action) -> Result<()> {
@@ -94,7 +135,7 @@ impl Layout<'_> {
             if place.trainable != Place::Replicated {
                 self.read(task, unit, RegionKind::Trainable)?;
             }
-            if has_gradients && self.trains(unit) && self.is_cut(unit) {
+            if has_gradients && self.brings_gradients(unit) {
                 if self.open.contains_key(&(unit, RegionKind::Gradients)) {
                     self.fill(task, unit, RegionKind::Gradients)?
                 } else {
@@ -151,6 +192,9 @@ impl Layout<'_> {
         }
         self.open(task, unit, RegionKind::Wire);
         self.close(task, unit, RegionKind::Wire);
+        if !self.is_cut(unit) && self.request.update_in_backward {
+            return self.fill(task, unit, RegionKind::Gradients);
+        }
         if !self.is_cut(unit) {
             let backward: Vec<usize> = (0..task)
                 .filter(|&at| self.makes_gradients(at, unit))
@@ -159,11 +203,8 @@ impl Layout<'_> {
             return Ok(());
         }
         self.read(task, unit, RegionKind::Gradients)?;
-        let begins = self.gradients_begin();
-        let region = self.open[&(unit, RegionKind::Gradients)].region;
-        self.close(task, unit, RegionKind::Gradients);
-        self.lives[region].lasts = begins == When::First;
-        if self.place(unit).optimizer == Place::ShardedOnHost {
+        self.close_gradients(task, unit);
+        if self.kept_in(unit) == Some(RegionKind::Reduced) {
             self.open(task, unit, RegionKind::Reduced);
         }
         Ok(())

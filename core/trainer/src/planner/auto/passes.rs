@@ -29,7 +29,12 @@ pub(super) fn all(resolved: &ResolvedConfig, world: World) -> Vec<Passes> {
         (None, false) => {
             let most = (data.batch_size as u64).div_ceil(u64::from(world.ranks));
             let powers = (0..).map(|power| 1 << power);
-            powers.take_while(|&n: &u64| n <= most).map(Some).collect()
+            let powers = powers.take_while(|&n: &u64| n <= most).map(Some);
+            match config.optim.in_backward {
+                // Several micro-batches a step are refused.
+                true => vec![Some(most)],
+                false => powers.collect(),
+            }
         }
     };
     let each = |recompute| {
