@@ -8,6 +8,7 @@ pub mod bytes;
 mod declaration;
 mod declare;
 mod dtype;
+pub mod dynamic_map;
 mod error;
 pub mod format;
 pub mod graph;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use espalier_interface::dynamic_map::SIGNED;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
 use espalier_interface::saved_form::SavedForm;
 use espalier_interface::{DType, PluginError, Quantizer, Result, Services};
 
-use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::eight_bit::EightBit;
 use crate::shape::count_elements;
 use crate::span::encode_blocks;
@@ -38,7 +38,7 @@ impl Quantizer for EightBitQuantizer {
                     bits: 8,
                     order: BitOrder::HighFirst,
                 },
-                table: DYNAMIC_SIGNED.to_vec(),
+                table: SIGNED.values.to_vec(),
                 blocks: BlockMap::Flat { size },
                 scale: BlockValues::Stored { segment: 1 },
             },

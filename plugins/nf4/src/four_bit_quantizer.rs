@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use espalier_interface::dynamic_map::SIGNED;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
 use espalier_interface::{DType, Result, Services};
 
-use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::four_bit::FourBit;
 use crate::nested::NESTED_BLOCK_SIZE;
 use crate::shape::count_elements;
@@ -61,7 +61,7 @@ impl FourBitQuantizer {
                 ]);
                 BlockValues::Nested {
                     codes: 1,
-                    table: DYNAMIC_SIGNED.to_vec(),
+                    table: SIGNED.values.to_vec(),
                     scales: 2,
                     size,
                     offset: 3,

@@ -1,13 +1,13 @@
 //! A 4-bit weight -> its tensors and config in bitsandbytes' serialization, and the options of such
 //! a saved weight.
 
+use espalier_interface::dynamic_map::SIGNED;
 use espalier_interface::saved_form::{
     SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
 };
 use espalier_interface::{DType, Options, PluginError, Result};
 use serde_json::{Map, Value as Json, json};
 
-use crate::dynamic_map::DYNAMIC_SIGNED;
 use crate::four_bit_quantizer::{AbsmaxStore, FourBitQuantizer};
 use crate::nested::NESTED_BLOCK_SIZE;
 
@@ -52,7 +52,7 @@ pub fn form(quantizer: &FourBitQuantizer, shape: [u64; 2], dtype: DType) -> Resu
     }
     if quantizer.absmax == AbsmaxStore::Nested {
         tensors.push(segment(2, "weight.nested_absmax"));
-        tensors.push(values("weight.nested_quant_map", DYNAMIC_SIGNED.to_vec()));
+        tensors.push(values("weight.nested_quant_map", SIGNED.values.to_vec()));
         for (name, value) in [
             ("nested_blocksize", json!(NESTED_BLOCK_SIZE)),
             ("nested_dtype", json!("float32")),
