@@ -182,13 +182,15 @@ impl TeamRig {
         })
     }
 
-    /// Each tensor of the optimizer's state of all trainable params, combined from all ranks.
+    /// Each tensor of the optimizer's state of all trainable params that have it, combined from all
+    /// ranks.
     pub fn optimizer_state(&self) -> Vec<Named> {
-        let parts = self.team.first().state_parts().into_iter();
-        parts.skip(1).map(|part| self.state(part)).collect()
+        let tensors = 0..self.team.first().optimizer().tensors().len();
+        let parts = tensors.map(StatePart::State);
+        parts.map(|part| self.state(part)).collect()
     }
 
-    /// A part of the state of all trainable params, combined from all ranks.
+    /// A part of the state of all trainable params that have it, combined from all ranks.
     pub fn state(&self, part: StatePart) -> Named {
         self.together(part, |executor, param| {
             let dtype = executor.state_dtype(param, part);
@@ -230,7 +232,9 @@ impl TeamRig {
                 whole.expect("some rank holds each element"),
             )
         };
-        first.trainable().into_iter().map(of_param).collect()
+        let trainable = first.trainable().into_iter();
+        let having = trainable.filter(|&param| first.state_parts(param).contains(&part));
+        having.map(of_param).collect()
     }
 }
 
@@ -249,6 +253,7 @@ fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
                 .map(|x| f32::from_le_bytes(x.try_into().expect("4 bytes")).into())
                 .collect()
         }
-        other => panic!("tests read f32 and f64, found {other}"),
+        DType::U8 => bytes.iter().map(|&code| f64::from(code)).collect(),
+        other => panic!("tests read f32, f64 and u8, found {other}"),
     }
 }

@@ -49,6 +49,7 @@ fn optimizer() -> OptimizerSpec {
         scalars: vec![scalar::LEARNING_RATE.to_owned()],
         settings: Vec::new(),
         state: vec![momentum, squares],
+        small: None,
     }
 }
 

@@ -72,6 +72,12 @@ fn set(rig: &TeamRig, part: StatePart, number: f32) {
     }
 }
 
+/// The parts of the state of every trained param.
+fn parts(rig: &TeamRig) -> Vec<StatePart> {
+    let executor = rig.team.first();
+    executor.state_parts(executor.trainable()[0])
+}
+
 /// Values and state of all params.
 fn whole(rig: &TeamRig) -> Vec<Named> {
     let values = rig.state(StatePart::Values);
@@ -82,7 +88,7 @@ fn whole(rig: &TeamRig) -> Vec<Named> {
 /// The state as set after a step, and after one more step where no read lies between.
 fn set_between_steps(rig: &TeamRig) -> [Vec<Named>; 2] {
     let set_all = |number| {
-        for part in rig.team.first().state_parts() {
+        for part in parts(rig) {
             set(rig, part, number);
         }
     };
@@ -113,7 +119,7 @@ fn state_that_is_set_between_steps_equals_that_of_cpu_in_every_order() {
 
 /// What is found right after a step whose update has no finite result.
 fn found_after_an_update(rig: &TeamRig) -> Option<NotFiniteTensor> {
-    let moment = rig.team.first().state_parts()[1];
+    let moment = parts(rig)[1];
     set(rig, moment, f32::INFINITY);
     train(rig, 0);
     let found = rig.team.first().trainable_not_finite();

@@ -13,6 +13,7 @@ use espalier_engine::load::{
     DrawnBy, LoadReport, Loader, Member, Origin, RankLoader, Staging, packing,
 };
 use espalier_engine::observer::Unobserved;
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::{Part, Place, Placement};
 use espalier_interface::{BufferRange, DType, Device, MemoryKind, Stream};
 use espalier_plan::plan::RunPlan;
@@ -184,7 +185,7 @@ fn alone(model: &Path) -> (BTreeMap<(usize, Part), Vec<u8>>, LoadReport) {
     let mut loader = Loader::new(device.as_ref(), session.services, seed);
     let mut runs = BTreeMap::new();
     for unit in 0..session.run.plan.program.units.len() {
-        let places = FlatParams::of(params, unit, 64);
+        let places = FlatParams::of(params, unit, &OptimizerSpec::default());
         let mut frozen = vec![0; places.frozen_bytes as usize];
         let mut trainable = vec![0; (places.elements * dtypes.params.bytes()) as usize];
         let each = dtypes.params.bytes();
@@ -280,7 +281,11 @@ fn the_staging_buffer_is_as_large_as_the_largest_unit() {
     let plan = session(&model, world(3, 1, 1)).run.plan;
     let layout = StageLayout::new(&plan.shard_layout, plan.dtypes);
     let page = |bytes: u64| bytes.next_multiple_of(4096);
-    let units = FlatParams::of_all(&plan.params, plan.program.units.len(), 64);
+    let units = FlatParams::of_all(
+        &plan.params,
+        plan.program.units.len(),
+        &OptimizerSpec::default(),
+    );
     let passing = units.iter().enumerate().map(|(unit, runs)| {
         let frozen = match layout.copied(unit) {
             Some(_) => 0,

@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
+use espalier_interface::optimizer::{OptimizerSpec, ParamSize};
+
 use crate::arena::aligned;
 use crate::params::Param;
 
 /// Lengths of frozen parts are rounded up to a multiple of this many bytes.
 const STEP: u64 = 64;
 
-/// Places of a unit's params: a flat buffer has all params of one kind, one after the other.
+/// Places of a unit's params: a flat buffer has all params of one kind, one after the other. Of the
+/// trainable ones, those that are small for the optimizer come last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlatParams {
     /// Frozen params by their index, with the bytes of each of their segments in the frozen buffer.
@@ -17,39 +20,62 @@ pub struct FlatParams {
     pub frozen_bytes: u64,
     /// Trainable params by their index, with their elements in the trainable buffer.
     pub trainable: Vec<(usize, Range<u64>)>,
-    /// Length of the trainable buffer in elements, each param rounded up to a multiple of
-    /// `granule`.
+    /// Length of the trainable buffer in elements, each param rounded up to a multiple of the
+    /// granule of its optimizer.
     pub elements: u64,
-    /// Elements at whose multiples trainable params begin and the buffer is cut; see
-    /// [`OptimizerSpec::granule`](espalier_interface::optimizer::OptimizerSpec::granule).
+    /// The element from which on trainable params are small.
+    pub small_from: u64,
+    /// Elements at whose multiples the trainable buffer is cut; see [`OptimizerSpec::granule`].
     pub granule: u64,
 }
 
 impl FlatParams {
-    /// Those of the unit with index `unit`, whose trainable params begin at multiples of
-    /// `granule` elements.
-    pub fn of(params: &[Param], unit: usize, granule: u64) -> Self {
-        let mut flat = FlatParams {
-            granule,
-            ..FlatParams::default()
-        };
+    /// Those of the unit with index `unit`, whose trainable params `optimizer` updates.
+    pub fn of(params: &[Param], unit: usize, optimizer: &OptimizerSpec) -> Self {
+        let mut flat = FlatParams::default();
         let of_unit = params.iter().enumerate();
-        for (index, param) in of_unit.filter(|(_, param)| param.unit == unit) {
-            if param.trainable {
-                let begin = flat.elements;
-                flat.trainable
-                    .push((index, begin..begin + param.elements()));
-                flat.elements += param.elements().next_multiple_of(granule);
-            } else {
-                let mut segments = Vec::new();
-                for bytes in param.segment_bytes() {
-                    segments.push(flat.frozen_bytes..flat.frozen_bytes + bytes);
-                    flat.frozen_bytes += aligned(bytes);
-                }
-                flat.frozen.push((index, segments));
+        let of_unit = of_unit.filter(|(_, param)| param.unit == unit);
+        for (index, param) in of_unit.clone().filter(|(_, param)| !param.trainable) {
+            let mut segments = Vec::new();
+            for bytes in param.segment_bytes() {
+                segments.push(flat.frozen_bytes..flat.frozen_bytes + bytes);
+                flat.frozen_bytes += aligned(bytes);
             }
+            flat.frozen.push((index, segments));
         }
+        let of_size = |size| {
+            let trainable = of_unit.clone().filter(|(_, param)| param.trainable);
+            trainable.filter(move |(_, param)| optimizer.size_of(param.elements()) == size)
+        };
+        let small = of_size(ParamSize::Small).next().is_some();
+        flat.granule = match of_size(ParamSize::Large).next() {
+            None if small => optimizer.of_size(ParamSize::Small).granule(),
+            _ => optimizer.granule(),
+        };
+        flat.append(of_size(ParamSize::Large), flat.granule);
+        flat.small_from = flat.elements;
+        let granule = optimizer.of_size(ParamSize::Small).granule();
+        flat.append(of_size(ParamSize::Small), granule);
         flat
+    }
+
+    /// Appends trainable params, each rounded up to a multiple of `granule` elements.
+    fn append<'a>(&mut self, params: impl Iterator<Item = (usize, &'a Param)>, granule: u64) {
+        for (index, param) in params {
+            let (begin, elements) = (self.elements, param.elements());
+            self.trainable.push((index, begin..begin + elements));
+            self.elements += elements.next_multiple_of(granule);
+        }
+    }
+
+    /// The part of a range of the trainable buffer whose params are of a size, counted from the
+    /// first element of such params.
+    pub fn of_size(&self, size: ParamSize, elements: &Range<u64>) -> Range<u64> {
+        let [begin, end] = match size {
+            ParamSize::Large => [0, self.small_from],
+            ParamSize::Small => [self.small_from, self.elements],
+        };
+        elements.start.clamp(begin, end) - begin..elements.end.clamp(begin, end) - begin
     }
 
     /// The bytes of each segment of a frozen param of the unit.
@@ -73,11 +99,21 @@ impl FlatParams {
     }
 
     /// Those of all units.
-    pub fn of_all(params: &[Param], units: usize, granule: u64) -> Vec<Self> {
+    pub fn of_all(params: &[Param], units: usize, optimizer: &OptimizerSpec) -> Vec<Self> {
         let units = 0..units;
         units
-            .map(|unit| FlatParams::of(params, unit, granule))
+            .map(|unit| FlatParams::of(params, unit, optimizer))
             .collect()
+    }
+
+    /// Bytes of the optimizer's state of the whole trainable buffer.
+    pub fn state_bytes(&self, optimizer: &OptimizerSpec) -> u64 {
+        let sizes = [
+            (ParamSize::Large, self.small_from),
+            (ParamSize::Small, self.elements - self.small_from),
+        ];
+        let bytes = sizes.map(|(size, elements)| optimizer.of_size(size).state_bytes(elements));
+        bytes.iter().sum()
     }
 
     /// Elements of each of `parts` equal parts of the trainable buffer.

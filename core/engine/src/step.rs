@@ -2,6 +2,7 @@
 
 use espalier_config::OptimOptions;
 use espalier_data::{BatchSchedule, MicroBatch, StepBatch};
+use espalier_interface::optimizer::ParamSize;
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_plan::param_groups::ParamGroup;
 use espalier_registry::PluginFailure;
@@ -171,9 +172,10 @@ fn numbers_of_update(
         factor,
     };
     let own: Vec<StepScalars> = executor.groups().all().iter().map(of_group).collect();
-    Update {
-        scalars: optim::scalars(executor.optimizer(), optim, &own),
-    }
+    let optimizer = executor.optimizer();
+    let [large, small] = [ParamSize::Large, ParamSize::Small]
+        .map(|size| optim::scalars(optimizer.of_size(size), optim, &own));
+    Update { large, small }
 }
 
 /// Checks that all trainable params and their state are finite after `step` steps. All ranks

@@ -7,6 +7,9 @@
 //! one for each block of elements. Blocks are counted from a param's first element. No two params
 //! and no two ranks share a block: params begin, and runs are cut among ranks, at multiples of
 //! [`OptimizerSpec::granule`].
+//!
+//! An optimizer may leave params with few elements to another one ([`SmallParams`]). Then a run has
+//! two kinds of state, and each param one of them, by its own elements and not by a rank's part.
 
 mod shipped;
 
@@ -47,6 +50,29 @@ pub struct OptimizerSpec {
     pub settings: Vec<Setting>,
     /// What it keeps of each param, in the order of the op's operands.
     pub state: Vec<StateTensor>,
+    /// The optimizer of small params; none where this one updates all.
+    #[serde(default)]
+    pub small: Option<Box<SmallParams>>,
+}
+
+/// The params that an optimizer leaves to another one, because they have few elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallParams {
+    /// The scalar that says how many elements: params with fewer are small.
+    pub below: String,
+    /// Its number; [`OptimizerSpec::of_run`] sets it.
+    pub elements: u64,
+    /// Their optimizer. It leaves none to a third one.
+    pub optimizer: OptimizerSpec,
+}
+
+/// Which optimizer of a run updates a param.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ParamSize {
+    /// The run's own.
+    Large,
+    /// That of small params.
+    Small,
 }
 
 /// A key of `[optim]` that gives scalars.
@@ -68,6 +94,8 @@ pub struct Setting {
 pub enum Bounds {
     /// Above 0.
     Positive,
+    /// A whole number.
+    Count,
     /// From 0 to below 1.
     Fraction,
     /// 0 or 1.
@@ -79,6 +107,7 @@ impl Bounds {
     pub fn hold(self, number: f64) -> bool {
         match self {
             Bounds::Positive => number > 0.0,
+            Bounds::Count => number >= 0.0 && number.fract() == 0.0,
             Bounds::Fraction => (0.0..1.0).contains(&number),
             Bounds::Flag => number == 0.0 || number == 1.0,
         }
@@ -89,6 +118,7 @@ impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Bounds::Positive => "above 0",
+            Bounds::Count => "a whole number, 0 or more",
             Bounds::Fraction => "from 0 to below 1",
             Bounds::Flag => "true or false",
         })
@@ -155,14 +185,18 @@ impl StateTensor {
         self.elements(elements) * self.dtype.bytes()
     }
 
-    /// Elements of a param at whose multiples its elements begin at a multiple of 64 bytes.
-    fn granule(&self) -> u64 {
-        let block = match self.extent {
+    /// Elements of a param for each of its own.
+    fn block(&self) -> u64 {
+        match self.extent {
             Extent::PerElement => 1,
             Extent::PerBlock(block) => block,
-        };
+        }
+    }
+
+    /// Elements of a param at whose multiples its elements begin at a multiple of 64 bytes.
+    fn granule(&self) -> u64 {
         let each = self.dtype.bytes().max(1);
-        block * least_common_multiple(each, ALIGNED) / each
+        self.block() * least_common_multiple(each, ALIGNED) / each
     }
 }
 
@@ -179,7 +213,8 @@ impl OptimizerSpec {
     }
 
     /// The optimizer of a run: `value` gives the scalars of its settings, and `resolve` the run's
-    /// dtypes. State that the settings leave unused is left out.
+    /// dtypes. State that the settings leave unused is left out, and so is the optimizer of small
+    /// params where no param is small.
     pub fn of_run(
         mut self,
         value: &dyn Fn(&str) -> f64,
@@ -192,20 +227,68 @@ impl OptimizerSpec {
         for tensor in &mut self.state {
             tensor.dtype = resolve(tensor.dtype);
         }
+        let small = self.small.take().map(|small| {
+            Box::new(SmallParams {
+                elements: value(&small.below) as u64,
+                optimizer: small.optimizer.of_run(value, resolve),
+                below: small.below,
+            })
+        });
+        self.small = small.filter(|small| small.elements > 0);
         self
     }
 
-    /// Bytes of the state of `elements` of a trainable run.
+    /// Which optimizer updates a param of `elements` elements.
+    pub fn size_of(&self, elements: u64) -> ParamSize {
+        match &self.small {
+            Some(small) if elements < small.elements => ParamSize::Small,
+            _ => ParamSize::Large,
+        }
+    }
+
+    /// The optimizer of params of a size.
+    pub fn of_size(&self, size: ParamSize) -> &OptimizerSpec {
+        match (&self.small, size) {
+            (Some(small), ParamSize::Small) => &small.optimizer,
+            _ => self,
+        }
+    }
+
+    /// All state tensors of a run by their index, each with the size of the params that have it.
+    pub fn tensors(&self) -> Vec<(ParamSize, &StateTensor)> {
+        let small = self.small.iter().flat_map(|small| &small.optimizer.state);
+        let large = self.state.iter().map(|tensor| (ParamSize::Large, tensor));
+        large
+            .chain(small.map(|tensor| (ParamSize::Small, tensor)))
+            .collect()
+    }
+
+    /// The indices of the state tensors of params of a size.
+    pub fn tensors_of(&self, size: ParamSize) -> Range<usize> {
+        match size {
+            ParamSize::Large => 0..self.state.len(),
+            ParamSize::Small => self.state.len()..self.tensors().len(),
+        }
+    }
+
+    /// Bytes of its own state of `elements` of a trainable run.
     pub fn state_bytes(&self, elements: u64) -> u64 {
         let state = self.state.iter();
         state.map(|tensor| tensor.bytes(elements)).sum()
     }
 
-    /// Elements at whose multiples params begin and runs are cut: a multiple of 64 and of every
-    /// block, where each state tensor has a multiple of 64 bytes.
+    /// Elements at whose multiples its params begin and runs are cut: a multiple of 64 and of every
+    /// block, where each state tensor, also of small params, has a multiple of 64 bytes.
     pub fn granule(&self) -> u64 {
-        let tensors = self.state.iter().map(StateTensor::granule);
-        tensors.fold(STEP, least_common_multiple)
+        let tensors = self.tensors().into_iter();
+        let granules = tensors.map(|(_, tensor)| tensor.granule());
+        granules.fold(STEP, least_common_multiple)
+    }
+
+    /// Elements at whose multiples the blocks of all its state tensors begin.
+    pub fn block(&self) -> u64 {
+        let tensors = self.state.iter().map(StateTensor::block);
+        tensors.fold(1, least_common_multiple)
     }
 }
 
@@ -218,83 +301,4 @@ fn least_common_multiple(a: u64, b: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// AdamW with moments of 8 bits and a scale for each block of `block` elements.
-    fn blockwise(block: u64) -> OptimizerSpec {
-        let codes = |name: &str| StateTensor {
-            dtype: DType::U8,
-            ..StateTensor::per_element(name)
-        };
-        let scales = |name: &str| StateTensor {
-            extent: Extent::PerBlock(block),
-            ..StateTensor::per_element(name)
-        };
-        OptimizerSpec {
-            state: vec![
-                codes("first_moment"),
-                scales("first_absmax"),
-                codes("second_moment"),
-                scales("second_absmax"),
-            ],
-            ..OptimizerSpec::default()
-        }
-        .of_run(&|_| 0.0, &|dtype| match dtype {
-            DType::REDUCE => DType::F32,
-            concrete => concrete,
-        })
-    }
-
-    #[test]
-    fn adamw_keeps_two_numbers_of_each_element() {
-        let adamw = OptimizerSpec::named("adamw").expect("shipped");
-        let adamw = adamw.of_run(&|_| 0.5, &|_| DType::F32);
-        let names: Vec<&str> = adamw.state.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["first_moment", "second_moment"]);
-        assert_eq!((adamw.state_bytes(640), adamw.granule()), (640 * 8, 64));
-    }
-
-    #[test]
-    fn blocks_are_shared_by_no_params_and_no_ranks() {
-        let spec = blockwise(256);
-        // 16 scales are 64 bytes.
-        assert_eq!((spec.granule(), blockwise(100).granule()), (4096, 1600));
-        assert_eq!(spec.state_bytes(4096), 2 * (4096 + 16 * 4));
-        let scales = &spec.state[1];
-        assert_eq!(scales.range(&(256..600)), 1..3);
-        assert_eq!((scales.shape(&[3, 100]), scales.elements(0)), (vec![2], 0));
-        assert_eq!(spec.state[0].shape(&[3, 100]), [3, 100]);
-    }
-
-    #[test]
-    fn state_without_its_scalar_is_not_kept() {
-        let mut spec = blockwise(64);
-        spec.state[0].kept_with = Some("momentum".to_owned());
-        let kept = |momentum| {
-            let spec = spec.clone().of_run(&|_| momentum, &|dtype| dtype);
-            spec.state.len()
-        };
-        assert_eq!((kept(0.9), kept(0.0)), (4, 3));
-    }
-
-    #[test]
-    fn every_scalar_is_the_steps_or_a_settings() {
-        let own = [
-            scalar::LEARNING_RATE,
-            scalar::WEIGHT_DECAY,
-            scalar::STEP,
-            scalar::FACTOR,
-        ];
-        for spec in OptimizerSpec::shipped() {
-            let settings = spec.settings.iter().flat_map(|setting| &setting.scalars);
-            let known: Vec<&str> = own
-                .into_iter()
-                .chain(settings.map(String::as_str))
-                .collect();
-            for name in &spec.scalars {
-                assert!(known.contains(&name.as_str()), "{}: `{name}`", spec.name);
-            }
-        }
-    }
-}
+mod tests;

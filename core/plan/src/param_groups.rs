@@ -7,6 +7,7 @@ use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Param, Training};
 use espalier_config::{GroupRule, OptimOptions};
 use espalier_interface::model::ParamKind;
+use espalier_interface::optimizer::{OptimizerSpec, ParamSize};
 use serde::{Deserialize, Serialize};
 
 /// Trained params that share a learning rate and a weight decay.
@@ -35,11 +36,13 @@ pub struct ParamGroups {
     of: Vec<Option<usize>>,
 }
 
-/// A part of a trainable run whose params are of one group.
+/// A part of a trainable run whose params are of one group and one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPart {
     /// Index of the group.
     pub group: usize,
+    /// The size of its params for the optimizer.
+    pub size: ParamSize,
     /// Elements.
     pub elements: Range<u64>,
 }
@@ -90,27 +93,38 @@ impl ParamGroups {
         Some(&self.groups[self.of[param]?])
     }
 
-    /// The parts of a unit's run within `own`, each counted from its begin. Params of one
-    /// group that are adjacent are one part.
-    pub fn parts(&self, flat: &FlatParams, own: &Range<u64>) -> Vec<GroupPart> {
+    /// The parts of a unit's run within `own`, each counted from its begin. Params of one group
+    /// that are adjacent are one part, with what is between them. After a param whose last block is
+    /// short a part ends: what follows the param is of no block.
+    pub fn parts(
+        &self,
+        flat: &FlatParams,
+        optimizer: &OptimizerSpec,
+        own: &Range<u64>,
+    ) -> Vec<GroupPart> {
         let mut parts: Vec<GroupPart> = Vec::new();
         for (param, elements) in &flat.trainable {
             let group = self.of[*param].expect("a trainable param is in a group");
+            let length = elements.end - elements.start;
+            let size = optimizer.size_of(length);
+            let updated_by = optimizer.of_size(size);
+            let mut part = GroupPart {
+                group,
+                size,
+                elements: elements.clone(),
+            };
+            if length.is_multiple_of(updated_by.block()) {
+                part.elements.end = elements.start + length.next_multiple_of(updated_by.granule());
+            }
             match parts.last_mut() {
-                Some(last) if last.group == group => {}
-                last => {
-                    if let Some(last) = last {
-                        last.elements.end = elements.start;
-                    }
-                    let elements = elements.start..flat.elements;
-                    parts.push(GroupPart { group, elements });
-                }
+                Some(last) if last.continues_in(&part) => last.elements.end = part.elements.end,
+                _ => parts.push(part),
             }
         }
-        let within = |GroupPart { group, elements }: GroupPart| GroupPart {
-            group,
-            elements: elements.start.clamp(own.start, own.end) - own.start
-                ..elements.end.clamp(own.start, own.end) - own.start,
+        let within = |part: GroupPart| GroupPart {
+            elements: part.elements.start.clamp(own.start, own.end) - own.start
+                ..part.elements.end.clamp(own.start, own.end) - own.start,
+            ..part
         };
         let parts = parts.into_iter().map(within);
         parts.filter(|part| !part.elements.is_empty()).collect()
@@ -127,6 +141,14 @@ impl ParamGroups {
         if group.params > 0 {
             self.groups.push(group);
         }
+    }
+}
+
+impl GroupPart {
+    /// Whether `next` can be updated in the same launch.
+    fn continues_in(&self, next: &GroupPart) -> bool {
+        let same = (self.group, self.size) == (next.group, next.size);
+        same && self.elements.end == next.elements.start
     }
 }
 

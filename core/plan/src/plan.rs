@@ -308,14 +308,13 @@ impl RunPlan {
     /// from the begin of what the rank keeps; `part` is the rank's number among those that share
     /// what is cut.
     pub fn group_parts(&self, unit: usize, part: u64) -> Vec<GroupPart> {
-        let own = self.shard_layout.own_elements(unit);
-        let begin = if self.shard_layout.is_cut(unit) {
-            part * own
-        } else {
-            0
-        };
-        let flat = &self.shard_layout.flat_params[unit];
-        self.groups.parts(flat, &(begin..begin + own))
+        let ShardLayout {
+            flat_params,
+            optimizer,
+            ..
+        } = &self.shard_layout;
+        let own = self.shard_layout.own_run(unit, part);
+        self.groups.parts(&flat_params[unit], optimizer, &own)
     }
 
     /// Sets the workspace of the kernels, in bytes, once the device has prepared them.

@@ -1,5 +1,7 @@
 //! How the runs of every unit are cut among ranks, and which parts stay whole.
 
+use std::ops::Range;
+
 use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_compile::program::SavedBlock;
@@ -86,7 +88,7 @@ impl ShardLayout {
         };
         ShardLayout {
             placements: schedule.placements.clone(),
-            flat_params: FlatParams::of_all(params, schedule.placements.len(), optimizer.granule()),
+            flat_params: FlatParams::of_all(params, schedule.placements.len(), optimizer),
             parts: u64::from(parts),
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
@@ -132,20 +134,60 @@ impl ShardLayout {
         }
     }
 
+    /// The elements of a unit's trainable run that part `part` of those that share it keeps: all,
+    /// where the run is not cut.
+    pub fn own_run(&self, unit: usize, part: u64) -> Range<u64> {
+        let own = self.own_elements(unit);
+        let begin = if self.is_cut(unit) { part * own } else { 0 };
+        begin..begin + own
+    }
+
+    /// The elements of a tensor of the optimizer's state for a range of a unit's trainable run,
+    /// counted from those for the element `from` of the run. Both are of that run.
+    pub fn state_range(
+        &self,
+        unit: usize,
+        tensor: usize,
+        from: u64,
+        of: &Range<u64>,
+    ) -> Range<u64> {
+        let (size, tensor) = self.optimizer.tensors()[tensor];
+        let flat = &self.flat_params[unit];
+        let begin = tensor.elements(flat.of_size(size, &(from..from)).start);
+        let range = tensor.range(&flat.of_size(size, of));
+        range.start - begin..range.end - begin
+    }
+
+    /// Bytes of a tensor of the optimizer's state that a rank keeps of a unit. Of parts with unlike
+    /// params it is the most.
+    pub fn own_state_bytes(&self, unit: usize, tensor: usize) -> u64 {
+        let parts = if self.is_cut(unit) { self.parts } else { 1 };
+        let elements = (0..parts).map(|part| {
+            let own = self.own_run(unit, part);
+            self.state_range(unit, tensor, own.start, &own).end
+        });
+        let (_, of) = self.optimizer.tensors()[tensor];
+        elements.max().unwrap_or(0) * of.dtype.bytes()
+    }
+
+    /// Bytes of all of the optimizer's state that a rank keeps of a unit.
+    pub fn own_state(&self, unit: usize) -> u64 {
+        let tensors = 0..self.optimizer.tensors().len();
+        tensors
+            .map(|tensor| self.own_state_bytes(unit, tensor))
+            .sum()
+    }
+
     /// Bytes of a tensor of the optimizer's state that stays whole, of all units.
     pub fn whole_state_bytes(&self, tensor: usize) -> u64 {
         let units = (0..self.flat_params.len()).filter(|&unit| !self.is_cut(unit));
-        let tensor = &self.optimizer.state[tensor];
-        units
-            .map(|unit| tensor.bytes(self.flat_params[unit].elements))
-            .sum()
+        units.map(|unit| self.own_state_bytes(unit, tensor)).sum()
     }
 
     /// Bytes of all of the optimizer's state, on all ranks that share it.
     pub fn state_bytes(&self) -> u64 {
         let flat = self.flat_params.iter();
-        flat.map(|flat| self.optimizer.state_bytes(flat.elements))
-            .sum()
+        flat.map(|flat| flat.state_bytes(&self.optimizer)).sum()
     }
 
     /// Elements of the trainable runs whose gradients and state stay whole, and of those whose
@@ -216,7 +258,7 @@ impl ShardLayout {
             },
             reduced: part * reduce,
             values: part * params,
-            state: self.optimizer.state_bytes(part),
+            state: self.own_state(unit),
             saved: match self.saved[unit].stays_at {
                 Some(_) => 0,
                 None => self.saved[unit].bytes,

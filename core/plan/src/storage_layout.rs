@@ -139,7 +139,7 @@ impl StorageLayout<'_> {
         }
         let place = self.shard_layout.placements[unit];
         let elements = self.shard_layout.part_elements(unit);
-        let bytes = self.bytes_of(kept, elements);
+        let bytes = self.bytes_of(unit, kept, elements);
         let (place, bytes) = match kept {
             StateKind::Frozen => (place.frozen, self.shard_layout.part_bytes(unit)),
             StateKind::Values => (place.trainable, bytes),
@@ -152,10 +152,11 @@ impl StorageLayout<'_> {
         }
     }
 
-    /// Bytes of a kind of state of `elements` of a trainable run.
-    pub fn bytes_of(&self, kept: StateKind, elements: u64) -> u64 {
+    /// Bytes of a kind of state that a rank keeps of a unit, which are those of `elements` of its
+    /// trainable run.
+    pub fn bytes_of(&self, unit: usize, kept: StateKind, elements: u64) -> u64 {
         match kept {
-            StateKind::State(tensor) => self.shard_layout.optimizer.state[tensor].bytes(elements),
+            StateKind::State(tensor) => self.shard_layout.own_state_bytes(unit, tensor),
             StateKind::Gradients => elements * self.dtypes.reduce.bytes(),
             StateKind::Values | StateKind::Frozen | StateKind::Saved => {
                 elements * self.dtypes.params.bytes()
@@ -166,7 +167,7 @@ impl StorageLayout<'_> {
     /// The buffers with their bytes.
     pub fn parts(&self) -> Vec<(Part, u64)> {
         let [gradients, values] = self.shard_layout.whole_elements();
-        let tensors = self.shard_layout.optimizer.state.len();
+        let tensors = self.shard_layout.optimizer.tensors().len();
         let state = (0..tensors).map(|tensor| {
             (
                 Part::State(tensor),
@@ -187,11 +188,8 @@ impl StorageLayout<'_> {
         });
         let [arena, workspace] = self.scratch;
         let others = [
-            (Part::Values, self.bytes_of(StateKind::Values, values)),
-            (
-                Part::Gradients,
-                self.bytes_of(StateKind::Gradients, gradients),
-            ),
+            (Part::Values, values * self.dtypes.params.bytes()),
+            (Part::Gradients, gradients * self.dtypes.reduce.bytes()),
             (Part::Arena, arena),
             (Part::Batch, batch_bytes(self.batch, self.units)),
             (Part::Workspace, workspace),

@@ -103,7 +103,7 @@ impl Executor {
             return Ok(());
         }
         for param in self.trainable() {
-            for part in self.state_parts() {
+            for part in self.state_parts(param) {
                 let (old, new) = (from.state_range(param, part), self.state_range(param, part));
                 self.adopt(from, old, new)?;
             }

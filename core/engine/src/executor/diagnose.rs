@@ -61,7 +61,7 @@ impl Executor {
     pub fn state_not_finite(&self) -> Result<Option<NotFiniteTensor>> {
         for param in self.trainable() {
             let name = &self.params[param].name;
-            for part in self.state_parts() {
+            for part in self.state_parts(param) {
                 let dtype = self.state_dtype(param, part);
                 if !dtype.is_float() {
                     continue;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use espalier_compile::arena::aligned;
 use espalier_compile::program::{OperandPlace, Scalar};
 use espalier_interface::op::InEvaluation;
+use espalier_interface::optimizer::ParamSize;
 use espalier_interface::{DType, Device, Kernel, Operand, Result};
 use espalier_plan::plan::RunPlan;
 
@@ -49,7 +50,7 @@ pub struct PreparedKernels {
     /// One for each unit that has something to train.
     pub(super) trained: Vec<Option<TrainedKernels>>,
     /// The optimizer's op by the elements of a launch.
-    pub(super) updates: HashMap<u64, Kernel>,
+    pub(super) updates: HashMap<(ParamSize, u64), Kernel>,
     /// Casts of gradients by dtypes and elements.
     pub(super) casts: HashMap<([DType; 2], u64), Kernel>,
     /// All of the above, each once: released with this.
@@ -89,9 +90,10 @@ impl PreparedKernels {
             });
         }
         let mut updates = HashMap::new();
-        for count in update_lengths(plan) {
-            let kernel = maker.update(&shard_layout.optimizer, count, dtypes)?;
-            updates.insert(count, kernel);
+        for (size, count) in update_lengths(plan) {
+            let optimizer = shard_layout.optimizer.of_size(size);
+            let kernel = maker.update(optimizer, count, dtypes)?;
+            updates.insert((size, count), kernel);
         }
         let mut casts = HashMap::new();
         let of_computing = std::mem::take(&mut maker.workspace_bytes);
@@ -121,9 +123,9 @@ impl PreparedKernels {
         })
     }
 
-    /// The update of `count` elements.
-    pub(super) fn update(&self, count: u64) -> Option<Kernel> {
-        self.updates.get(&count).copied()
+    /// The update of `count` elements of params of a size.
+    pub(super) fn update(&self, size: ParamSize, count: u64) -> Option<Kernel> {
+        self.updates.get(&(size, count)).copied()
     }
 
     /// The cast of `count` elements.
@@ -132,8 +134,9 @@ impl PreparedKernels {
     }
 }
 
-/// The elements of all launches of the update, of every rank: ranks share equal prepared kernels.
-fn update_lengths(plan: &RunPlan) -> BTreeSet<u64> {
+/// The sizes of params and the elements of all launches of the update, of every rank: ranks share
+/// equal prepared kernels.
+fn update_lengths(plan: &RunPlan) -> BTreeSet<(ParamSize, u64)> {
     let parts = plan.shard_layout.parts;
     let units = 0..plan.program.units.len();
     let launches = units.flat_map(|unit| {
@@ -145,6 +148,6 @@ fn update_lengths(plan: &RunPlan) -> BTreeSet<u64> {
         (0..parts).flat_map(move |part| plan.group_parts(unit, part))
     });
     launches
-        .map(|part| part.elements.end - part.elements.start)
+        .map(|part| (part.size, part.elements.end - part.elements.start))
         .collect()
 }

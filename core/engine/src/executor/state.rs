@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use espalier_interface::optimizer::OptimizerSpec;
+use espalier_interface::optimizer::{OptimizerSpec, StateTensor};
 use espalier_interface::{BufferRange, DType, PluginError, Stream, WeightLayout};
 use espalier_plan::storage_layout::StateKind;
 
@@ -28,9 +28,10 @@ impl Executor {
         trainable.map(|(index, _)| index).collect()
     }
 
-    /// The parts of a trainable param's state: its values, then what the optimizer keeps.
-    pub fn state_parts(&self) -> Vec<StatePart> {
-        let state = (0..self.optimizer().state.len()).map(StatePart::State);
+    /// The parts of a trainable param's state: its values, then what its optimizer keeps.
+    pub fn state_parts(&self, param: usize) -> Vec<StatePart> {
+        let size = self.optimizer().size_of(self.params[param].elements());
+        let state = self.optimizer().tensors_of(size).map(StatePart::State);
         std::iter::once(StatePart::Values).chain(state).collect()
     }
 
@@ -38,7 +39,7 @@ impl Executor {
     pub fn state_name(&self, part: StatePart) -> Option<&str> {
         match part {
             StatePart::Values => None,
-            StatePart::State(tensor) => Some(&self.optimizer().state[tensor].name),
+            StatePart::State(tensor) => Some(&self.tensor(tensor).name),
         }
     }
 
@@ -47,7 +48,7 @@ impl Executor {
         let shape = &self.params[param].shape;
         match part {
             StatePart::Values => shape.clone(),
-            StatePart::State(tensor) => self.optimizer().state[tensor].shape(shape),
+            StatePart::State(tensor) => self.tensor(tensor).shape(shape),
         }
     }
 
@@ -56,7 +57,7 @@ impl Executor {
         match (&self.params[param].layout, part) {
             (WeightLayout::Dense(dtype), StatePart::Values) => *dtype,
             (_, StatePart::Values) => self.dtypes.reduce,
-            (_, StatePart::State(tensor)) => self.optimizer().state[tensor].dtype,
+            (_, StatePart::State(tensor)) => self.tensor(tensor).dtype,
         }
     }
 
@@ -149,19 +150,25 @@ impl Executor {
         &self.shard_layout.optimizer
     }
 
+    fn tensor(&self, tensor: usize) -> &StateTensor {
+        self.optimizer().tensors()[tensor].1
+    }
+
+    /// The elements of a unit's trainable run that this rank keeps.
+    pub(super) fn own_run(&self, unit: usize) -> Range<u64> {
+        let part = u64::from(self.peers.shard().0);
+        self.shard_layout.own_run(unit, part)
+    }
+
     /// The elements of a kind of a trainable param's state that this rank keeps, and the range that
     /// holds them.
     pub(super) fn own_piece(&self, param: usize, kept: StateKind) -> (Range<u64>, BufferRange) {
         let unit = self.params[param].unit;
         let of_run = self.shard_layout.flat_params[unit].elements_of(param);
-        let count = self.shard_layout.own_elements(unit);
-        let first = if self.shard_layout.is_cut(unit) {
-            count * u64::from(self.peers.shard().0)
-        } else {
-            0
-        };
+        let own = self.own_run(unit);
+        let first = own.start;
         let begin = first.clamp(of_run.start, of_run.end);
-        let end = (first + count).clamp(begin, of_run.end);
+        let end = own.end.clamp(begin, of_run.end);
         let run = self.storage.kept(unit, kept);
         if begin == end {
             return (0..0, storage::part(run, &(0..0), 1));
@@ -172,8 +179,9 @@ impl Executor {
         );
         match kept {
             StateKind::State(tensor) => {
-                let tensor = &self.optimizer().state[tensor];
-                let piece = storage::part(run, &tensor.range(&of_part), tensor.dtype.bytes());
+                let range = (self.shard_layout).state_range(unit, tensor, first, &(begin..end));
+                let tensor = self.tensor(tensor);
+                let piece = storage::part(run, &range, tensor.dtype.bytes());
                 (tensor.range(&of_param), piece)
             }
             StateKind::Gradients => {

@@ -1,5 +1,6 @@
 //! The optimizer's step: reduced gradients -> new values and state of the trainable params.
 
+use espalier_interface::optimizer::ParamSize;
 use espalier_interface::schedule::Act;
 use espalier_plan::param_groups::GroupPart;
 use espalier_plan::step_plan::{RegionKind, Task};
@@ -13,7 +14,9 @@ use crate::error::Result;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
     /// For each group of params the scalars of the optimizer's op, in its order.
-    pub scalars: Vec<Vec<f64>>,
+    pub large: Vec<Vec<f64>>,
+    /// The same for small params and the op of their optimizer.
+    pub small: Vec<Vec<f64>>,
 }
 
 impl Executor {
@@ -48,19 +51,31 @@ impl Executor {
             return Ok(());
         }
         let run = self.brought(task);
-        let optimizer = self.optimizer();
+        let own = self.own_run(unit);
+        let tensors = self.optimizer().tensors();
         let mut ranges = Vec::with_capacity(2 + run.state.len());
-        for GroupPart { group, elements } in parts {
+        for GroupPart {
+            group,
+            size,
+            elements,
+        } in parts
+        {
             ranges.clear();
             ranges.push(part(run.gradients, elements, self.dtypes.reduce.bytes()));
             ranges.push(part(run.values, elements, self.dtypes.params.bytes()));
-            let state = run.state.iter().zip(&optimizer.state);
-            ranges.extend(state.map(|(&whole, tensor)| {
-                part(whole, &tensor.range(elements), tensor.dtype.bytes())
+            let of_run = own.start + elements.start..own.start + elements.end;
+            let state = self.optimizer().tensors_of(*size);
+            ranges.extend(state.map(|tensor| {
+                let range = (self.shard_layout).state_range(unit, tensor, own.start, &of_run);
+                part(run.state[tensor], &range, tensors[tensor].1.dtype.bytes())
             }));
-            let kernel = self.prepared.update(elements.end - elements.start);
+            let kernel = self.prepared.update(*size, elements.end - elements.start);
             let kernel = kernel.expect("every launch of the update is prepared");
-            self.launch_flat(&kernel, &ranges, &update.scalars[*group])?;
+            let scalars = match size {
+                ParamSize::Large => &update.large,
+                ParamSize::Small => &update.small,
+            };
+            self.launch_flat(&kernel, &ranges, &scalars[*group])?;
         }
         Ok(())
     }

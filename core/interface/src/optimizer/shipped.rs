@@ -22,6 +22,7 @@ fn adamw() -> OptimizerSpec {
             StateTensor::per_element("first_moment"),
             StateTensor::per_element("second_moment"),
         ],
+        small: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn sgd() -> OptimizerSpec {
             kept_with: Some("momentum".to_owned()),
             ..StateTensor::per_element("momentum")
         }],
+        small: None,
     }
 }
 

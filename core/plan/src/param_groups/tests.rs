@@ -53,8 +53,9 @@ fn listed(groups: &ParamGroups) -> Vec<(String, u64, u64, f64, f64)> {
 }
 
 fn parts(groups: &ParamGroups, own: Range<u64>) -> Vec<(usize, Range<u64>)> {
-    let flat = FlatParams::of(&layer(), 0, 64);
-    let parts = groups.parts(&flat, &own).into_iter();
+    let optimizer = OptimizerSpec::default();
+    let flat = FlatParams::of(&layer(), 0, &optimizer);
+    let parts = groups.parts(&flat, &optimizer, &own).into_iter();
     parts.map(|part| (part.group, part.elements)).collect()
 }
 

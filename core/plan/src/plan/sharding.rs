@@ -35,14 +35,15 @@ pub(super) fn request(
         if unit.kind == UnitKind::Head {
             forward.append(&mut backward);
         }
-        let elements = FlatParams::of(params, index, optimizer.granule()).elements;
+        let flat = FlatParams::of(params, index, optimizer);
+        let elements = flat.elements;
         let frozen = params.iter().filter(|p| !p.trainable && p.unit == index);
         UnitBytes {
             name: unit.name.clone(),
             frozen: frozen.map(Param::bytes).sum(),
             trainable: elements * dtypes.params.bytes(),
             gradients: elements * dtypes.reduce.bytes(),
-            optimizer: optimizer.state_bytes(elements),
+            optimizer: flat.state_bytes(optimizer),
             saved: program.blocks[index].bytes,
             forward_reads: forward.into_iter().collect(),
             backward_reads: backward.into_iter().collect(),

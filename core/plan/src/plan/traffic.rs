@@ -79,11 +79,14 @@ impl Traffic {
 /// and writes values and optimizer state, reads the gradient and sets it to zero.
 pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
     let [values, gradient] = [dtypes.params, dtypes.reduce].map(DType::bytes);
-    let units = (0..shard_layout.flat_params.len()).map(|unit| shard_layout.own_elements(unit));
-    let of_unit = |elements: u64| {
-        let state = shard_layout.optimizer.state_bytes(elements);
+    let of_unit = |unit: usize| {
+        let (elements, state) = (
+            shard_layout.own_elements(unit),
+            shard_layout.own_state(unit),
+        );
         let update = 2 * (elements * (values + gradient) + state);
         [elements * gradient, update]
     };
+    let units = 0..shard_layout.flat_params.len();
     units.map(of_unit).collect()
 }

@@ -1,5 +1,6 @@
 //! The layout of weights while a machine loads them.
 
+use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::Placement;
 use espalier_interface::{DType, Init, WeightLayout};
 
@@ -39,7 +40,7 @@ fn layout(place: Place) -> StageLayout {
     };
     let shard_layout = ShardLayout {
         placements: vec![placement; 2],
-        flat_params: FlatParams::of_all(&params, 2, 64),
+        flat_params: FlatParams::of_all(&params, 2, &OptimizerSpec::default()),
         parts: 3,
         wire: None,
         ..ShardLayout::default()

@@ -19,7 +19,7 @@ use crate::Error;
 pub fn restore(checkpoint: &Checkpoint, executor: &Executor) -> Result<(), Error> {
     let saved = Saved::open(checkpoint, executor)?;
     for param in executor.trainable() {
-        for part in executor.state_parts() {
+        for part in executor.state_parts(param) {
             saved.upload(executor, param, part)?;
         }
     }
@@ -44,7 +44,8 @@ impl<'a> Saved<'a> {
         let open = |name: &str| Ok::<_, Error>(TensorStore::open(&checkpoint.path.join(name))?);
         if manifest.ranks.is_none() {
             let mut stores = vec![open(PARAMS)?];
-            if !executor.optimizer().state.is_empty() {
+            let mut trainable = executor.trainable().into_iter();
+            if trainable.any(|param| executor.state_parts(param).len() > 1) {
                 stores.push(open(OPTIMIZER)?);
             }
             return Ok(Saved {

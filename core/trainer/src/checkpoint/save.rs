@@ -119,13 +119,19 @@ fn commit(
     Ok(pending.commit_replacing()?)
 }
 
-/// The files of trained params, with the parts of each param; none for state where the optimizer
-/// keeps nothing.
-fn files_of(executor: &Executor) -> Vec<(&'static str, Vec<StatePart>)> {
-    let mut parts = executor.state_parts();
-    let state = parts.split_off(1);
-    let files = [(PARAMS, parts), (OPTIMIZER, state)].into_iter();
-    files.filter(|(_, parts)| !parts.is_empty()).collect()
+/// The files of trained params, with the params and parts that each has; none for state where the
+/// optimizer keeps nothing.
+fn files_of(executor: &Executor) -> Vec<(&'static str, Vec<(usize, StatePart)>)> {
+    let trainable = executor.trainable().into_iter();
+    let all = trainable.flat_map(|param| {
+        let parts = executor.state_parts(param).into_iter();
+        parts.map(move |part| (param, part))
+    });
+    let (values, state) = all.partition(|(_, part)| *part == StatePart::Values);
+    let files = [(PARAMS, values), (OPTIMIZER, state)].into_iter();
+    files
+        .filter(|(_, parts): &(_, Vec<_>)| !parts.is_empty())
+        .collect()
 }
 
 /// The name of a part of a param in its file.
@@ -178,29 +184,27 @@ fn write_own(
 /// The tensors of this rank: parts of params, complete or only its own elements.
 fn own_tensors(
     executor: &Executor,
-    parts: &[StatePart],
+    parts: &[(usize, StatePart)],
     ranks: Option<u32>,
 ) -> Vec<(usize, StatePart, TensorSpec)> {
     let rank = executor.peers().rank();
     let mut own = Vec::new();
-    for param in executor.trainable() {
+    for &(param, part) in parts {
         if rank >= keepers(executor, param) {
             continue;
         }
-        for &part in parts {
-            let elements = executor.own_elements(param, part);
-            let (name, dtype) = (
-                stored_name(executor, param, part),
-                executor.state_dtype(param, part),
-            );
-            if ranks.is_none() {
-                let spec = TensorSpec::new(name, dtype, executor.state_shape(param, part));
-                own.push((param, part, spec));
-            } else if !elements.is_empty() {
-                let shape = vec![elements.end - elements.start];
-                let name = Piece { name, elements }.tensor();
-                own.push((param, part, TensorSpec::new(name, dtype, shape)));
-            }
+        let elements = executor.own_elements(param, part);
+        let (name, dtype) = (
+            stored_name(executor, param, part),
+            executor.state_dtype(param, part),
+        );
+        if ranks.is_none() {
+            let spec = TensorSpec::new(name, dtype, executor.state_shape(param, part));
+            own.push((param, part, spec));
+        } else if !elements.is_empty() {
+            let shape = vec![elements.end - elements.start];
+            let name = Piece { name, elements }.tensor();
+            own.push((param, part, TensorSpec::new(name, dtype, shape)));
         }
     }
     own

@@ -99,7 +99,8 @@ impl<'a> Maker<'a> {
         })
     }
 
-    /// The kernel of the optimizer's op on `count` elements.
+    /// The kernel of the op of an optimizer, which is that of params of one size, on `count`
+    /// elements.
     pub(super) fn update(
         &mut self,
         optimizer: &OptimizerSpec,

@@ -119,7 +119,7 @@ impl TrainedRanges {
         let shard_layout = layout.shard_layout;
         let whole = |part: Part| parts[&part].whole();
         let [gradients_at, values_at] = [Part::Gradients, Part::Values].map(whole);
-        let tensors = shard_layout.optimizer.state.len();
+        let tensors = shard_layout.optimizer.tensors().len();
         let [params_bytes, reduce_bytes] =
             [layout.dtypes.params, layout.dtypes.reduce].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(layout.units);
@@ -146,7 +146,7 @@ impl TrainedRanges {
             let state = (0..tensors).map(|tensor| {
                 let kept = StateKind::State(tensor);
                 own.next(unit, kept).unwrap_or_else(|| {
-                    let bytes = layout.bytes_of(kept, flat.elements);
+                    let bytes = layout.bytes_of(unit, kept, flat.elements);
                     let begin = kept_bytes[tensor];
                     kept_bytes[tensor] += bytes;
                     part(whole(Part::State(tensor)), &(begin..begin + bytes), 1)
