@@ -34,6 +34,8 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
+    /// `self a + b`, rounded once.
+    fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^self`: the library's in f64; a polynomial that vectorises, under 2 ulp, in f32.
     fn exp(self) -> Self;
     /// [`Real::exp`] of what is not over 0: the same bits by fewer operations. NaN stays NaN.
@@ -71,6 +73,10 @@ impl Real for f32 {
     #[inline(always)]
     fn sqrt(self) -> f32 {
         f32::sqrt(self)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: f32, b: f32) -> f32 {
+        f32::mul_add(self, a, b)
     }
     #[inline(always)]
     fn exp(self) -> f32 {
@@ -118,6 +124,10 @@ impl Real for f64 {
     #[inline(always)]
     fn sqrt(self) -> f64 {
         f64::sqrt(self)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: f64, b: f64) -> f64 {
+        f64::mul_add(self, a, b)
     }
     #[inline(always)]
     fn exp(self) -> f64 {

@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 
 pub mod adamw;
+pub mod adamw8bit;
 pub mod added;
 pub mod arithmetic;
 pub mod attention;

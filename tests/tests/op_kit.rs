@@ -173,6 +173,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "scale_channels_weight_backward",
         "param_value_backward",
         "adamw",
+        "adamw8bit",
     ];
     all_found(
         "must be",
@@ -383,7 +384,7 @@ fn bugs_of_losses_and_steps_are_found() {
         ("sum_squares", "the last element", Bug::Drops(0, 4)),
         ("first_not_finite", "nothing found", blind),
     ];
-    let steps = scalar.map(|(what, bug)| ("adamw", what, bug));
+    let steps = ["adamw", "adamw8bit"].map(|op| scalar.map(|(what, bug)| (op, what, bug)));
     let scalar: [(&str, Bug); 5] = [
         ("another rate", Bug::Scalars(|scalars| scalars[0] *= 1.001)),
         ("no momentum", Bug::Scalars(|scalars| scalars[1] = 0.0)),
@@ -392,5 +393,10 @@ fn bugs_of_losses_and_steps_are_found() {
         ("no factor", Bug::Scalars(|scalars| scalars[4] = 1.0)),
     ];
     let sgd = scalar.map(|(what, bug)| ("sgd", what, bug));
-    all_found("must be", own.into_iter().chain(steps).chain(sgd));
+    all_found(
+        "must be",
+        own.into_iter()
+            .chain(steps.into_iter().flatten())
+            .chain(sgd),
+    );
 }

@@ -234,7 +234,12 @@ fn groups_that_hold_nothing_and_keys_of_other_optimizers_are_refused() {
         (
             "optim.name",
             "\"lion\"",
-            &["optim.name", "one of `adamw`, `sgd`"],
+            &["optim.name", "one of `adamw`, `adamw8bit`, `sgd`"],
+        ),
+        (
+            "optim.min_8bit_size",
+            "1",
+            &["optim.min_8bit_size", "`adamw8bit`", "`adamw`"],
         ),
         (
             "optim.momentum",

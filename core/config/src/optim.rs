@@ -23,11 +23,13 @@ pub struct OptimOptions {
     pub betas: [f64; 2],
     /// Added to the root of the running square before dividing by it.
     pub eps: f64,
+    /// `adamw8bit`: params with fewer elements keep the 32-bit state of `adamw`.
+    pub min_8bit_size: u64,
     /// `sgd`: decay of the running sum of gradients, in [0, 1); unset is 0, which keeps no sum.
     pub momentum: Option<f64>,
     /// `sgd`: Nesterov's momentum.
     pub nesterov: Option<bool>,
-    /// Weight decay: decoupled for `adamw`, added to the gradient for `sgd`.
+    /// Weight decay: decoupled for `adamw` and `adamw8bit`, added to the gradient for `sgd`.
     pub weight_decay: f64,
     /// Whether biases and norms decay, too, in full fine-tuning.
     pub decay_norms_and_biases: bool,
@@ -55,6 +57,7 @@ impl Default for OptimOptions {
             learning_rate: 2e-4,
             betas: [0.9, 0.999],
             eps: 1e-8,
+            min_8bit_size: 4096,
             momentum: None,
             nesterov: None,
             weight_decay: 0.0,

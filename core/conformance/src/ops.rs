@@ -7,6 +7,7 @@
 //!
 //! The same ops also run on random shapes and numbers, on several devices at once ([`trials`]).
 
+mod adamw8bit;
 mod case;
 mod cases;
 mod compare;
@@ -56,6 +57,7 @@ const OPS: &[&[OpCheck]] = &[
     cases::indexed::OPS,
     cases::sinusoids::OPS,
     updates::OPS,
+    adamw8bit::OPS,
 ];
 
 /// The checks, one for each version of an op.

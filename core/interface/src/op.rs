@@ -12,6 +12,7 @@
 //! the table may be a backend's own.
 
 mod adamw;
+mod adamw8bit;
 mod adapted_row_norms;
 mod add;
 mod attention;
@@ -60,6 +61,7 @@ use std::ops::RangeInclusive;
 use crate::DType;
 use crate::graph::{Dim, ValueType};
 
+pub use adamw8bit::ADAMW8BIT_BLOCK;
 pub use adapted_row_norms::adapted_row_norms;
 pub use add::add;
 pub use attention::{AttentionShape, attention};
@@ -138,6 +140,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &sum_squares::SUM_SQUARES,
     &first_not_finite::FIRST_NOT_FINITE,
     &adamw::ADAMW,
+    &adamw8bit::ADAMW8BIT,
     &sgd::SGD,
     &exp::EXP,
     &log::LOG,

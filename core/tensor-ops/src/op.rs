@@ -3,6 +3,7 @@
 //! Legend: `T` tokens, `D` width, `H` heads, `J` key/value heads, `K` head width, `V` vocabulary,
 //! `N x M` a weight `[out, in]`.
 
+mod adamw8bit;
 mod arithmetic;
 mod attention;
 mod cross_entropy;
@@ -168,6 +169,7 @@ impl<L> Op<L> {
 /// All ops.
 pub fn all<L: Tensors>() -> Vec<Op<L>> {
     let families = [
+        adamw8bit::ops(),
         arithmetic::ops(),
         attention::ops(),
         cross_entropy::ops(),

@@ -1,6 +1,7 @@
 //! The ops of this backend, by name, and their prepared kernels.
 
 mod adamw;
+mod adamw8bit;
 mod arithmetic;
 mod attention;
 mod bias;
@@ -51,6 +52,7 @@ pub struct Op {
 /// All ops, each table with the version of its ops.
 const OPS: &[(u32, &[Op])] = &[
     (1, adamw::OPS),
+    (1, adamw8bit::OPS),
     (1, arithmetic::OPS),
     (1, attention::OPS),
     (1, bias::OPS),

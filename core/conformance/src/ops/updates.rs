@@ -25,7 +25,7 @@ pub(super) const OPS: &[OpCheck] = &[
 ];
 
 /// Elements of a run: one, odd numbers, and more than a chunk of any of them.
-const LENGTHS: [usize; 4] = [1, 65, 4099, 70_001];
+pub(super) const LENGTHS: [usize; 4] = [1, 65, 4099, 70_001];
 
 /// The scalars of `adamw`, in the op's order.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,43 @@ pub struct AdamwStep {
     /// Factor of the gradient.
     pub factor: f64,
 }
+
+impl AdamwStep {
+    /// The scalars in the op's order.
+    pub(super) fn scalars(self) -> [f64; 7] {
+        [
+            self.learning_rate,
+            self.beta1,
+            self.beta2,
+            self.eps,
+            self.weight_decay,
+            self.step,
+            self.factor,
+        ]
+    }
+}
+
+/// A first step of the kit, with decay.
+pub(super) const FIRST: AdamwStep = AdamwStep {
+    learning_rate: 2e-3,
+    beta1: 0.9,
+    beta2: 0.999,
+    eps: 1e-8,
+    weight_decay: 0.01,
+    step: 1.0,
+    factor: 1.0,
+};
+
+/// A late one, clipped and without decay.
+pub(super) const LATE: AdamwStep = AdamwStep {
+    learning_rate: 0.1,
+    beta1: 0.3,
+    beta2: 0.95,
+    eps: 1e-3,
+    weight_decay: 0.0,
+    step: 12_345.0,
+    factor: 0.37,
+};
 
 /// One step of `torch.optim.AdamW`: param, first and second moment after it.
 pub fn adamw_step(step: AdamwStep, gradient: &[f64], [param, m, v]: [&[f64]; 3]) -> [Vec<f64>; 3] {
@@ -68,7 +105,7 @@ pub fn adamw_step(step: AdamwStep, gradient: &[f64], [param, m, v]: [&[f64]; 3])
 /// a constant, a product and a sum, the second one more product and the gradient's error twice.
 /// What the first errs by moves the param through the step, which has 16 roundings of its own, half
 /// of the second's among them.
-fn adamw_errors(
+pub(super) fn adamw_errors(
     step: AdamwStep,
     gradient: f64,
     [param, m, v]: [f64; 3],
@@ -85,7 +122,7 @@ fn adamw_errors(
 }
 
 /// A length and scalars.
-fn random_adamw(dice: &Dice) -> (usize, (&'static str, AdamwStep)) {
+pub(super) fn random_adamw(dice: &Dice) -> (usize, (&'static str, AdamwStep)) {
     let step = AdamwStep {
         learning_rate: dice.scale(1e-6, 0.3),
         beta1: dice.one_of(&[0.0, 0.9, dice.real(0.0, 0.99)]),
@@ -101,26 +138,8 @@ fn random_adamw(dice: &Dice) -> (usize, (&'static str, AdamwStep)) {
 /// `adamw`: the first step and a late one, with and without decay, params in each dtype.
 fn adamw(draw: &Draw) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    let first = AdamwStep {
-        learning_rate: 2e-3,
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-8,
-        weight_decay: 0.01,
-        step: 1.0,
-        factor: 1.0,
-    };
-    let late = AdamwStep {
-        learning_rate: 0.1,
-        beta1: 0.3,
-        beta2: 0.95,
-        eps: 1e-3,
-        weight_decay: 0.0,
-        step: 12_345.0,
-        factor: 0.37,
-    };
     for dtype in draw.each(&[DType::F32, DType::BF16]) {
-        let kit = LENGTHS.map(|n| [(n, ("first step", first)), (n, ("late step", late))]);
+        let kit = LENGTHS.map(|n| [(n, ("first step", FIRST)), (n, ("late step", LATE))]);
         for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_adamw) {
             let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
             let m = draw.numbers(n, DType::F32, 3);
@@ -144,15 +163,8 @@ fn adamw(draw: &Draw) -> Vec<OpCase> {
             let [param_after, m_after, v_after] = after;
             let shape = fixed([n]);
             let case = OpCase::flat("adamw", format!("param {dtype}, {n} elements, {name}"));
-            let case = case.input(&shape, DType::F32, &gradient).scalars(&[
-                step.learning_rate,
-                step.beta1,
-                step.beta2,
-                step.eps,
-                step.weight_decay,
-                step.step,
-                step.factor,
-            ]);
+            let case = case.input(&shape, DType::F32, &gradient);
+            let case = case.scalars(&step.scalars());
             let expected = Near::new(param_after, param_bounds);
             let case = case.updated(&shape, dtype, &param, expected);
             let case = case.updated(&shape, DType::F32, &m, Near::new(m_after, m_bounds));

@@ -1,11 +1,12 @@
 //! The shipped optimizers as data.
 
-use super::{Bounds, OptimizerSpec, Setting, StateTensor};
-use crate::op::definition;
+use super::{Bounds, Extent, OptimizerSpec, Setting, SmallParams, StateTensor};
+use crate::DType;
+use crate::op::{ADAMW8BIT_BLOCK, definition};
 
 /// All of them, the default first.
 pub(super) fn all() -> Vec<OptimizerSpec> {
-    vec![adamw(), sgd()]
+    vec![adamw(), adamw8bit(), sgd()]
 }
 
 /// `torch.optim.AdamW`: decoupled weight decay, two moments.
@@ -23,6 +24,39 @@ fn adamw() -> OptimizerSpec {
             StateTensor::per_element("second_moment"),
         ],
         small: None,
+    }
+}
+
+/// bitsandbytes' `AdamW8bit`: the moments as 8-bit codes with an absmax per block, in place of
+/// `adamw`'s. Params with fewer elements than `min_8bit_size` keep the state of `adamw`.
+fn adamw8bit() -> OptimizerSpec {
+    let adamw = adamw();
+    let mut settings = adamw.settings.clone();
+    settings.push(setting("min_8bit_size", &["min_8bit_size"], Bounds::Count));
+    let codes = |name: &str| StateTensor {
+        dtype: DType::U8,
+        ..StateTensor::per_element(name)
+    };
+    let absmax = |name: &str| StateTensor {
+        extent: Extent::PerBlock(ADAMW8BIT_BLOCK),
+        ..StateTensor::per_element(name)
+    };
+    OptimizerSpec {
+        name: "adamw8bit".to_owned(),
+        op: "adamw8bit".to_owned(),
+        scalars: scalars("adamw8bit"),
+        settings,
+        state: vec![
+            codes("first_moment"),
+            absmax("first_absmax"),
+            codes("second_moment"),
+            absmax("second_absmax"),
+        ],
+        small: Some(Box::new(SmallParams {
+            below: "min_8bit_size".to_owned(),
+            elements: 0,
+            optimizer: adamw,
+        })),
     }
 }
 

@@ -12,7 +12,7 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
 }
 
 /// Refuses gradients that are not in the reduce dtype.
-fn check_gradient(asked: &Asked<'_>) -> Result<()> {
+pub(super) fn check_gradient(asked: &Asked<'_>) -> Result<()> {
     match asked.input(0).dtype {
         DType::F32 => Ok(()),
         other => Err(asked.bad_dtype(other, "f32")),
@@ -20,7 +20,7 @@ fn check_gradient(asked: &Asked<'_>) -> Result<()> {
 }
 
 /// The operands of a launch as flat runs: the gradient, then the outputs.
-fn flat<L: Tensors>(launch: &Launch<'_, L>) -> Vec<Memory> {
+pub(super) fn flat<L: Tensors>(launch: &Launch<'_, L>) -> Vec<Memory> {
     let outputs = (0..launch.outputs()).map(|index| launch.output(index));
     let all = std::iter::once(launch.input(0)).chain(outputs);
     all.map(|memory| memory.reshaped(&[memory.elements()]))

@@ -29,6 +29,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (3, "optim.momentum", "null"),
     (3, "optim.nesterov", "null"),
     (3, "optim.in_backward", "false"),
+    (3, "optim.min_8bit_size", "4096"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.
