@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 /// Config version that this program records as `config_version`; records without one have version
 /// 1.
-pub const CONFIG_VERSION: u64 = 3;
+pub const CONFIG_VERSION: u64 = 4;
 
 /// Changes since version 1, in order: the version of the change, the key, and the JSON value for
 /// older runs whose user sets none. The value is the old default, or the behaviour before the key
@@ -28,8 +28,10 @@ const ROWS: &[(u64, &str, &str)] = &[
     (3, "optim.groups", "[]"),
     (3, "optim.momentum", "null"),
     (3, "optim.nesterov", "null"),
-    (3, "optim.in_backward", "false"),
-    (3, "optim.min_8bit_size", "4096"),
+    (4, "run.keep_best", "false"),
+    (4, "run.stop_after_worse", "null"),
+    (4, "optim.in_backward", "false"),
+    (4, "optim.min_8bit_size", "4096"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.
