@@ -1,5 +1,5 @@
-//! The sample adapter `dora`, a third party's, against PEFT's DoRA: loaded as a library, on dense
-//! and packed bases, on one and three ranks, merged, saved and resumed.
+//! The adapter `dora` against PEFT's DoRA, on dense and packed bases, on one and three ranks,
+//! merged, saved and resumed.
 
 mod adapting;
 mod swapping;
@@ -14,8 +14,8 @@ use espalier_trainer::convert::Base;
 use espalier_trainer::convert::merge::MergeOptions;
 use tempfile::TempDir;
 
-use adapting::{BASES, Keys, Sample, assert_logits, assert_near, eval_batch, model, values};
-use swapping::{Job, plugin_folder};
+use adapting::{Keys, Subject, assert_logits, assert_near, eval_batch, model, values};
+use swapping::Job;
 
 /// The options of the golden adapter.
 const OPTIONS: [(&str, &str); 2] = [("adapter.dora.rank", "8"), ("adapter.dora.alpha", "16")];
@@ -23,8 +23,8 @@ const OPTIONS: [(&str, &str); 2] = [("adapter.dora.rank", "8"), ("adapter.dora.a
 const MAGNITUDE: &str = "base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector";
 
 /// Three params for each of 14 sites.
-fn dora() -> Sample {
-    Sample::new("dora", 42)
+fn dora() -> Subject {
+    Subject::shipped("dora", 42)
 }
 
 /// `lora` refuses the adapter's config, and the next reader of its `peft_type` takes it.
@@ -40,10 +40,9 @@ fn twenty_adamw_steps_follow_pefts_on_one_and_three_ranks() {
 
 /// The golden file with the logits of a base without an adapter.
 fn bare(base: &str) -> Golden {
-    let name = if base == "nf4" {
-        "base_forward_nf4"
-    } else {
-        "forward_tiny-trained"
+    let name = match base {
+        "f32" => "forward_tiny-trained".to_owned(),
+        packed => format!("base_forward_{packed}"),
     };
     Golden::open(&format!("llama/{name}.safetensors"))
 }
@@ -51,7 +50,7 @@ fn bare(base: &str) -> Golden {
 #[test]
 fn magnitudes_begin_as_the_norms_of_the_weights_on_any_number_of_ranks() {
     let dora = dora();
-    for (base, plugins) in BASES {
+    for &(base, plugins) in dora.bases {
         let plugins = [plugins, &["dora"]].concat();
         let alone = dora.rig(&plugins, &OPTIONS);
         let golden = dora.expected(base);
@@ -73,13 +72,15 @@ fn magnitudes_begin_as_the_norms_of_the_weights_on_any_number_of_ranks() {
 #[test]
 fn the_magnitudes_of_a_packed_base_are_those_of_its_decoded_weights() {
     let dora = dora();
-    let [dense, packed] = ["f32", "nf4"].map(|base| dora.expected(base));
     let name = format!("init.{MAGNITUDE}");
-    let distance = relative_norm(packed.numbers(&name), dense.numbers(&name));
-    assert!(
-        distance > 1e-4,
-        "the test before tells them apart: {distance}"
-    );
+    let [dense, nf4, hqq] = ["f32", "nf4", "hqq"].map(|base| dora.expected(base));
+    for packed in [nf4, hqq] {
+        let distance = relative_norm(packed.numbers(&name), dense.numbers(&name));
+        assert!(
+            distance > 1e-4,
+            "the test before tells them apart: {distance}"
+        );
+    }
 }
 
 /// The tiny Llama with a tied head, in a new folder.
@@ -193,11 +194,10 @@ fn magnitudes_on_a_packed_file_equal_those_on_weights_that_are_packed_while_load
 #[test]
 fn a_model_with_biases_gives_pefts_logits_adapted_and_merged() {
     let dora = dora();
-    let (dirs, adapter) = (dora.dirs(), dora.saved("biased"));
+    let adapter = dora.saved("biased");
     let rows = Golden::open("packed/logits.safetensors").rows("tokens");
     let logits = |model: &Path, more: Keys<'_>| {
         let fixed = [
-            ("run.plugin_dirs", dirs.as_str()),
             ("model.compute", "\"f32\""),
             ("data.max_seq_len", "16"),
             ("data.micro_batch", "2"),
@@ -238,13 +238,11 @@ fn the_config_that_is_saved_says_what_pefts_says() {
 #[test]
 fn a_run_that_is_resumed_has_the_bits_of_one_that_was_not() {
     let job = Job::new(&[]);
-    let folder = plugin_folder(&job, "dora");
     let beginning = dora().expected("nf4");
     let beginning = beginning.numbers(&format!("init.{MAGNITUDE}"));
     for (ranks, plugins) in [(1, "nf4,dora"), (3, "nf4,dora,fsdp")] {
         let keys = vec![
             format!("plugins={plugins:?}"),
-            format!("run.plugin_dirs=[{folder:?}]"),
             format!("run.ranks={ranks}"),
             "adapter.dora.dropout=0.1".to_owned(),
         ];
@@ -259,9 +257,4 @@ fn a_run_that_is_resumed_has_the_bits_of_one_that_was_not() {
         let distance = relative_norm(adapter.numbers(MAGNITUDE), beginning);
         assert!(distance > 1e-4, "magnitudes stayed: {distance}");
     }
-}
-
-#[test]
-fn the_conformance_kit_passes() {
-    dora().passes_the_kit();
 }

@@ -3,11 +3,11 @@
 
 mod adapting;
 
-use adapting::Sample;
+use adapting::Subject;
 
 /// Two params for each of 8 sites.
-fn hira() -> Sample {
-    Sample::new("hira", 16)
+fn hira() -> Subject {
+    Subject::third_party("hira", 16)
 }
 
 #[test]

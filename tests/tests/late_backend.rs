@@ -259,7 +259,6 @@ fn other_kinds_of_training_equal_cpu_in_every_order() {
 fn dora_equals_cpu_in_every_order() {
     let job = Job::new(&["plugins=\"nf4,dora,fsdp\"", "run.ranks=2"]);
     let folder = plugin_folder(&job, "late");
-    add_library(&folder, "dora");
     let keys = [
         format!("run.plugin_dirs=[{folder:?}]"),
         "adapter.dora.rank=4".to_owned(),

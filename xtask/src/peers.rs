@@ -46,8 +46,8 @@ struct Checks {
     filter: Option<String>,
 }
 
-/// Third parties' adapters whose files are compared with PEFT's.
-const SAMPLES: [&str; 2] = ["dora", "hira"];
+/// Third parties' adapters whose files are compared with PEFT's, beside the shipped ones.
+const SAMPLES: [&str; 1] = ["hira"];
 
 /// Compares with the peers: training by `speed`, otherwise files and losses.
 ///

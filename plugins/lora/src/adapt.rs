@@ -1,10 +1,10 @@
-//! A model's sites -> LoRA's params with PEFT's keys, and the joins.
+//! A model's sites -> the params with PEFT's keys, and the joins.
 
 use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
 use espalier_interface::{Init, Result};
 
 use crate::fragment;
-use crate::settings::Settings;
+use crate::settings::{Settings, Variant};
 
 /// PEFT's prefix of a module's name in the keys of `adapter_model.safetensors`.
 const PREFIX: &str = "base_model.model.";
@@ -12,10 +12,10 @@ const PREFIX: &str = "base_model.model.";
 /// The params and fragments of the sites that the targets name.
 ///
 /// # Errors
-/// `INVALID` where they name no site.
+/// As [`Settings::pick`].
 pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
     let mut adaptation = Adaptation::default();
-    for index in settings.targets.pick(sites)? {
+    for index in settings.pick(sites)? {
         let site = &sites[index];
         let names = fragment::param_names(site.kind);
         let shapes = fragment::param_shapes(site, settings.rank);
@@ -27,10 +27,17 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
                 init,
             });
         }
+        if settings.variant == Variant::Dora {
+            adaptation.params.push(AdapterParam {
+                name: format!("{PREFIX}{}.{}", site.name, fragment::MAGNITUDE),
+                shape: vec![site.shape[0]],
+                init: Init::FromWeight,
+            });
+        }
         adaptation.joins.push(Join {
             site: index,
             fragment: fragment::build(site, settings),
-            params: vec![first, first + 1],
+            params: (first..adaptation.params.len()).collect(),
         });
     }
     Ok(adaptation)

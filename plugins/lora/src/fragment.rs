@@ -2,12 +2,16 @@
 //!
 //! Legend: `T` tokens, `M` width in, `N` width out, `R` rank, `V` vocab, `D` width of an embedding.
 
+mod dora;
+
 use espalier_interface::DType;
 use espalier_interface::adaptation::{Site, SiteKind};
-use espalier_interface::graph::{Dim, Graph, Source};
+use espalier_interface::graph::{Dim, Graph, ParamId, Source, ValueId};
 use espalier_interface::op::{self, EmbeddingLayout};
 
-use crate::settings::Settings;
+use crate::settings::{Settings, Variant};
+
+pub use dora::MAGNITUDE;
 
 /// Local names of the two params, as the saved keys end: down to the rank, and up from it.
 pub fn param_names(kind: SiteKind) -> [&'static str; 2] {
@@ -27,11 +31,12 @@ pub fn param_shapes(site: &Site, rank: u64) -> [[u64; 2]; 2] {
     }
 }
 
-/// The fragment of a site. Sites of one kind and shape give equal fragments.
+/// The fragment of a site. Sites of one kind and shape give equal fragments, but for a bias.
 pub fn build(site: &Site, settings: &Settings) -> Graph {
-    match site.kind {
-        SiteKind::Embedding => embedding(site, settings),
-        SiteKind::Linear | SiteKind::Head => linear(site, settings),
+    match (site.kind, settings.variant) {
+        (SiteKind::Embedding, _) => embedding(site, settings),
+        (SiteKind::Linear | SiteKind::Head, Variant::Lora) => linear(site, settings),
+        (SiteKind::Linear | SiteKind::Head, Variant::Dora) => dora::linear(site, settings),
     }
 }
 
@@ -43,11 +48,7 @@ fn linear(site: &Site, settings: &Settings) -> Graph {
     let x = graph.input(Source::Previous("input".to_owned()), shape, DType::COMPUTE);
     let [down, up] = params(&mut graph, site, settings);
     let base = op::base(&mut graph, x, width);
-    let kept = if settings.dropout > 0.0 {
-        op::dropout(&mut graph, x, settings.dropout)
-    } else {
-        x
-    };
+    let kept = dropped(&mut graph, x, settings);
     let narrow = op::linear(&mut graph, kept, down, None);
     let update = op::linear(&mut graph, narrow, up, None);
     let out = op::add(&mut graph, base, update, settings.factor());
@@ -69,7 +70,16 @@ fn embedding(site: &Site, settings: &Settings) -> Graph {
     graph
 }
 
-fn params(graph: &mut Graph, site: &Site, settings: &Settings) -> [usize; 2] {
+/// The input of the update: `x`, or what dropout leaves of it.
+fn dropped(graph: &mut Graph, x: ValueId, settings: &Settings) -> ValueId {
+    if settings.dropout > 0.0 {
+        op::dropout(graph, x, settings.dropout)
+    } else {
+        x
+    }
+}
+
+fn params(graph: &mut Graph, site: &Site, settings: &Settings) -> [ParamId; 2] {
     let [down, up] = param_names(site.kind);
     let [down_shape, up_shape] = param_shapes(site, settings.rank);
     [graph.param(down, down_shape), graph.param(up, up_shape)]

@@ -1,10 +1,10 @@
-//! LoRA's settings <-> the `adapter_config.json` that PEFT 0.21 writes and reads.
+//! A LoRA's or DoRA's settings <-> the `adapter_config.json` that PEFT 0.21 writes and reads.
 
 use espalier_interface::adaptation::Site;
 use espalier_interface::{Options, PluginError, Result};
 use serde_json::{Map, Value as Json, json};
 
-use crate::settings::{Scaling, Settings};
+use crate::settings::{Scaling, Settings, Variant};
 use crate::targets;
 
 /// The PEFT release whose keys are written.
@@ -26,9 +26,9 @@ const IGNORED: [&str; 9] = [
 /// The object of `adapter_config.json`, keys in PEFT's order, which is the alphabet's.
 ///
 /// # Errors
-/// `INVALID` where the targets name no site.
+/// As [`Settings::pick`].
 pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Json> {
-    let chosen = settings.targets.pick(sites)?;
+    let chosen = settings.pick(sites)?;
     Ok(json!({
         "alora_invocation_tokens": null,
         "alpha_pattern": {},
@@ -67,7 +67,7 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
         "task_type": "CAUSAL_LM",
         "trainable_token_indices": null,
         "use_bdlora": null,
-        "use_dora": false,
+        "use_dora": settings.variant == Variant::Dora,
         "use_qalora": false,
         "use_rslora": settings.scaling == Scaling::RankRoot,
         "velora_config": null,
@@ -77,9 +77,9 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
 /// The options that make this adapter equal to a saved one.
 ///
 /// # Errors
-/// `UNSUPPORTED` for a key that asks for a feature that this adapter lacks, `INVALID` for a missing
-/// key.
-pub fn read(config: &Json) -> Result<Options> {
+/// `UNSUPPORTED` for a key that asks for a feature that this adapter lacks, and for the other
+/// variant; `INVALID` for a missing key.
+pub fn read(variant: Variant, config: &Json) -> Result<Options> {
     let Some(object) = config.as_object() else {
         return Err(PluginError::invalid(
             "adapter_config.json: expected an object",
@@ -88,6 +88,8 @@ pub fn read(config: &Json) -> Result<Options> {
     for (key, value) in object {
         check(key, value)?;
     }
+    // Last: of a file that neither variant reads, the key that neither does is named.
+    check_variant(variant, object.get("use_dora").unwrap_or(&Json::Null))?;
     let get = |key: &str| object.get(key).filter(|value| !value.is_null());
     if get("peft_type").is_none() {
         return Err(missing("peft_type"));
@@ -115,7 +117,7 @@ pub fn read(config: &Json) -> Result<Options> {
 /// Refuses a key whose value changes the result in a way this adapter does not support.
 fn check(key: &str, value: &Json) -> Result<()> {
     let accepted = match key {
-        "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" => true,
+        "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" | "use_dora" => true,
         "peft_type" => value == "LORA",
         "task_type" => value.is_null() || value == "CAUSAL_LM",
         "bias" => value.is_null() || value == "none",
@@ -130,6 +132,22 @@ fn check(key: &str, value: &Json) -> Result<()> {
     }
     Err(PluginError::unsupported(format!(
         "adapter_config.json: `{key}` is {value}, which this adapter does not do"
+    )))
+}
+
+/// Refuses the files of the other variant by its name.
+fn check_variant(variant: Variant, use_dora: &Json) -> Result<()> {
+    let other = match (variant, use_dora) {
+        (Variant::Lora, unused) if is_unused(unused) => return Ok(()),
+        (Variant::Dora, Json::Bool(true)) => return Ok(()),
+        (Variant::Lora, Json::Bool(true)) => "true: it is of the adapter `dora`".to_owned(),
+        (Variant::Dora, unused) if is_unused(unused) => {
+            "not true: it is of the adapter `lora`".to_owned()
+        }
+        (_, other) => format!("{other}, expected true or false"),
+    };
+    Err(PluginError::unsupported(format!(
+        "adapter_config.json: `use_dora` is {other}"
     )))
 }
 

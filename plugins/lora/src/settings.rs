@@ -1,6 +1,7 @@
-//! Checked options -> the numbers that define a LoRA.
+//! Checked options -> the numbers that define a LoRA or a DoRA.
 
-use espalier_interface::{Options, Result};
+use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::{Options, PluginError, Result};
 use serde_json::Value as Json;
 
 use crate::targets::Targets;
@@ -8,6 +9,8 @@ use crate::targets::Targets;
 /// The settings of a LoRA, independent of its model.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What is trained beside the two matrices.
+    pub variant: Variant,
     /// `R`.
     pub rank: u64,
     /// Factor of the update before the division by the rank.
@@ -18,6 +21,15 @@ pub struct Settings {
     pub targets: Targets,
     /// The divisor of alpha.
     pub scaling: Scaling,
+}
+
+/// What is trained beside the two matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing.
+    Lora,
+    /// A magnitude for each row of the weight.
+    Dora,
 }
 
 /// The divisor of alpha.
@@ -34,9 +46,10 @@ impl Settings {
     ///
     /// # Errors
     /// `INVALID` for targets that are not a regular expression.
-    pub fn read(options: &Options) -> Result<Self> {
+    pub fn read(variant: Variant, options: &Options) -> Result<Self> {
         let targets = options.0.get("targets").unwrap_or(&Json::Null);
         Ok(Settings {
+            variant,
             rank: options.count("rank")?,
             alpha: options.number("alpha")?,
             dropout: options.number("dropout")?,
@@ -47,6 +60,24 @@ impl Settings {
                 Scaling::Rank
             },
         })
+    }
+
+    /// Indices of the sites that are joined, in the order of `sites`.
+    ///
+    /// # Errors
+    /// `INVALID` as [`Targets::pick`], and where a DoRA is to join a token table.
+    pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
+        let chosen = self.targets.pick(sites)?;
+        let tables = chosen.iter().map(|&index| &sites[index]);
+        let mut tables = tables.filter(|site| site.kind == SiteKind::Embedding);
+        match (self.variant, tables.next()) {
+            (Variant::Dora, Some(table)) => Err(PluginError::invalid(format!(
+                "the targets name the token table `{}`: `dora` joins linears and the head alone; \
+                 leave it out, or use `lora`",
+                table.name
+            ))),
+            _ => Ok(chosen),
+        }
     }
 
     /// `s`, the factor of `B A x`.

@@ -16,6 +16,7 @@ warnings.filterwarnings("ignore")
 import numpy as np
 import torch
 import transformers
+from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BitsAndBytesConfig, LlamaForCausalLM
@@ -46,9 +47,21 @@ def base(kind):
         )
         options = dict(quantization_config=quantization, device_map="cpu")
     folder = GOLDEN / "packed/dense" if kind == "biased" else LLAMA / "tiny-trained"
-    return LlamaForCausalLM.from_pretrained(
+    model = LlamaForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="sdpa", **options
     )
+    return packed_by_hqq(model) if kind == "hqq" else model
+
+
+def packed_by_hqq(model):
+    """All linears of layers in 4 bits, groups of 64 along axis 1."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and "lm_head" not in name:
+            parent, leaf = name.rsplit(".", 1)
+            config = BaseQuantizeConfig(nbits=4, group_size=64, axis=1)
+            layer = HQQLinear(module, config, compute_dtype=torch.float32, device="cpu")
+            setattr(model.get_submodule(parent), leaf, layer)
+    return model
 
 
 def stored(tensor):
@@ -208,7 +221,7 @@ def main():
     OUT.mkdir(parents=True)
     first_adapter("f32", OUT / "adapter", "llama/tiny-trained")
     first_adapter("biased", OUT / "biased", "packed/dense")
-    for kind in ("f32", "nf4"):
+    for kind in ("f32", "nf4", "hqq"):
         out = {}
         for name, param in trained(fresh(kind)).items():
             if "magnitude" in name:

@@ -1,4 +1,4 @@
-//! A sample adapter, loaded as a library, on the tiny Llama: its runs, and comparisons with what
+//! An adapter, shipped or a third party's, on the tiny Llama: its runs, and comparisons with what
 //! PEFT computes.
 #![allow(dead_code)] // Each test takes what it needs.
 
@@ -17,13 +17,13 @@ use espalier_tests::{
     step_of,
 };
 use espalier_trainer::Error;
-use espalier_trainer::conformance::{Subject, Target, check};
+use espalier_trainer::conformance::{self, Target, check};
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Bases of the golden numbers, with the plugins that they need.
-pub const BASES: [(&str, &[&str]); 2] = [("f32", &[]), ("nf4", &["nf4"])];
+/// Bases of golden numbers, with the plugins that they need.
+pub const BASES: [(&str, &[&str]); 3] = [("f32", &[]), ("nf4", &["nf4"]), ("hqq", &["hqq"])];
 
 /// AdamW's settings of the golden curves, and the rows' sizes.
 const KEYS: [(&str, &str); 6] = [
@@ -38,25 +38,38 @@ const KEYS: [(&str, &str); 6] = [
 /// Config keys with their values.
 pub type Keys<'a> = &'a [(&'a str, &'a str)];
 
-/// A sample adapter with its library in a folder.
-pub struct Sample {
+/// An adapter whose golden files are in the folder of its name.
+pub struct Subject {
     name: &'static str,
     /// Params that it adds to the tiny Llama in the golden files.
     params: usize,
+    /// The bases among [`BASES`] that the golden files have.
+    pub bases: &'static [(&'static str, &'static [&'static str])],
+    /// Has its library, where it is a third party's.
     folder: TempDir,
 }
 
-impl Sample {
-    pub fn new(name: &'static str, params: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let library = espalier_samples::library(name);
-        let file = library.file_name().expect("a library is a file");
-        fs::copy(&library, folder.path().join(file)).expect("a copy");
-        Sample {
+impl Subject {
+    /// A shipped adapter; it has golden files of all bases.
+    pub fn shipped(name: &'static str, params: usize) -> Self {
+        Subject {
             name,
             params,
-            folder,
+            bases: &BASES,
+            folder: tempfile::tempdir().expect("a folder"),
         }
+    }
+
+    /// A third party's adapter of `tests/plugins`; it has golden files of the first two bases.
+    pub fn third_party(name: &'static str, params: usize) -> Self {
+        let found = Subject {
+            bases: &BASES[..2],
+            ..Subject::shipped(name, params)
+        };
+        let library = espalier_samples::library(name);
+        let file = library.file_name().expect("a library is a file");
+        fs::copy(&library, found.folder.path().join(file)).expect("a copy");
+        found
     }
 
     /// What PEFT computes on a base.
@@ -109,7 +122,7 @@ impl Sample {
     pub fn computes_as_peft(&self) {
         let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
         let adapter = self.saved("adapter");
-        for (base, plugins) in BASES {
+        for &(base, plugins) in self.bases {
             let golden = self.expected(base);
             for recompute in ["\"none\"", "\"selective\"", "\"layer\""] {
                 let more = [
@@ -143,7 +156,7 @@ impl Sample {
         let adapter = self.saved("adapter");
         let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
         let total = rows.len() as u64 / 4;
-        for (base, plugins) in BASES {
+        for &(base, plugins) in self.bases {
             let golden = self.expected(base);
             let more = [("model.adapter", &adapter[..])];
             let alone = self.rig(plugins, &more);
@@ -204,7 +217,7 @@ impl Sample {
         place
     }
 
-    /// As [`Sample::merged`]; the weights that the golden file of `base` has are compared.
+    /// As [`Subject::merged`]; the weights that the golden file of `base` has are compared.
     pub fn merges_as_peft(&self, model: &str, adapter: &str, base: &str) -> TempDir {
         let place = self.merged([model, adapter], MergeOptions::default(), &[]);
         let ours = Golden::read(&place.path().join("out/model.safetensors"));
@@ -240,14 +253,14 @@ impl Sample {
         }
     }
 
-    /// Runs the conformance kit as `host plugins check FILE` does.
+    /// Runs the conformance kit on a third party's library as `host plugins check FILE` does.
     pub fn passes_the_kit(&self) {
         let library = espalier_samples::library(self.name);
         let library = library.to_str().expect("a path in UTF-8");
         let target = Target::find(library, &[], Sources::default()).expect("a sound library");
         let resolved = resolve(&target.sources).expect("a config");
         let registry = Registry::discover(&SearchPath::of(&resolved));
-        let subject = Subject {
+        let subject = conformance::Subject {
             registry: &registry,
             sources: &target.sources,
             name: self.name,

@@ -4,7 +4,7 @@ use espalier_interface::{Adapter, Options};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::Lora;
+use crate::{Lora, Variant};
 
 /// The sites of the tiny Llama: hidden 64, feed-forward 176, keys and values 32, vocab 512, two
 /// layers.
@@ -41,7 +41,7 @@ fn sites() -> Vec<Site> {
     sites
 }
 
-fn lora(changes: Json) -> Lora {
+fn made(variant: Variant, changes: Json) -> Lora {
     let mut options = json!({
         "rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear", "rslora": false
     });
@@ -49,16 +49,22 @@ fn lora(changes: Json) -> Lora {
         options[key] = value.clone();
     }
     let options: Options = serde_json::from_value(options).expect("an object");
-    Lora::new(&options).expect("good options")
+    Lora::new(variant, &options).expect("good options")
 }
 
 fn adapted(changes: Json) -> Adaptation {
-    let adaptation = lora(changes).adapt(&sites()).expect("sites match");
+    by(Variant::Lora, changes)
+}
+
+fn by(variant: Variant, changes: Json) -> Adaptation {
+    let adaptation = made(variant, changes).adapt(&sites());
+    let adaptation = adaptation.expect("sites match");
     for join in &adaptation.joins {
         join.fragment.validate().expect("a whole graph");
-        for (local, &bound) in join.fragment.params.iter().zip(&join.params) {
-            assert_eq!(local.shape, adaptation.params[bound].shape);
-            assert!(adaptation.params[bound].name.ends_with(&local.name));
+        for (local, bound) in join.bound() {
+            let (local, bound) = (&join.fragment.params[local], &adaptation.params[bound]);
+            assert_eq!(local.shape, bound.shape);
+            assert!(bound.name.ends_with(&local.name));
         }
     }
     adaptation
@@ -177,4 +183,35 @@ fn embeddings_and_a_tied_head_are_as_in_peft() {
     assert_eq!(ops, ["base", "embedding", "linear", "add"]);
     assert!(nodes[1].attributes.flag("transposed"));
     assert_eq!(adaptation.joins[1].fragment.nodes[1].op, "dropout");
+}
+
+#[test]
+fn a_dora_also_trains_magnitudes_that_begin_from_the_weight() {
+    let adaptation = by(Variant::Dora, json!({"targets": ["down_proj", "lm_head"]}));
+    let names = |end: &str| {
+        let params = adaptation.params.iter();
+        params.filter(|param| param.name.ends_with(end)).count()
+    };
+    assert_eq!((names(".weight"), names(".lora_magnitude_vector")), (6, 3));
+    let magnitude = &adaptation.params[8];
+    let key = "base_model.model.lm_head.lora_magnitude_vector";
+    assert_eq!((magnitude.name.as_str(), &magnitude.shape[..]), (key, &[512][..]));
+    assert_eq!(magnitude.init, Init::FromWeight);
+    assert!(adaptation.joins.iter().all(|join| join.base_weight() == Some(0)));
+    let products = |changes: Json| {
+        let nodes = by(Variant::Dora, changes).joins[0].fragment.nodes.clone();
+        nodes.iter().filter(|node| node.op == "linear").count()
+    };
+    // With dropout the weight has a product of its own.
+    assert_eq!(products(json!({"targets": ["down_proj"]})), 2);
+    assert_eq!(products(json!({"targets": ["down_proj"], "dropout": 0.1})), 3);
+}
+
+#[test]
+fn a_dora_refuses_the_token_table_by_its_name() {
+    for targets in [json!(["embed_tokens"]), json!(".*(q_proj|embed_tokens)")] {
+        let dora = made(Variant::Dora, json!({ "targets": targets }));
+        let message = dora.adapt(&sites()).expect_err("a table").message;
+        assert!(message.contains("`model.embed_tokens`"), "{message}");
+    }
 }

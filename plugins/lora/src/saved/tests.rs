@@ -4,7 +4,7 @@ use espalier_interface::adaptation::SiteKind;
 use espalier_interface::{Adapter, ErrorCode};
 
 use super::*;
-use crate::Lora;
+use crate::{Lora, Variant};
 
 fn sites() -> Vec<Site> {
     ["q_proj", "v_proj"]
@@ -20,7 +20,7 @@ fn sites() -> Vec<Site> {
 
 fn lora(options: Json) -> Lora {
     let options: Options = serde_json::from_value(options).expect("an object");
-    Lora::new(&options).expect("good options")
+    Lora::new(Variant::Lora, &options).expect("good options")
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn whole_alphas_are_written_as_peft_writes_them() {
 
 #[test]
 fn missing_keys_take_pefts_defaults() {
-    let read = read(&json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
+    let read = read(Variant::Lora, &json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
     let options = read.expect("enough for PEFT");
     assert_eq!(options.0["rank"], 8);
     assert_eq!(options.0["alpha"], 8);
@@ -81,11 +81,11 @@ fn unsupported_features_are_named() {
     for (key, value) in cases {
         let mut config = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
         config[key] = value;
-        let error = read(&config).expect_err(key);
+        let error = read(Variant::Lora, &config).expect_err(key);
         assert_eq!(error.code, ErrorCode::UNSUPPORTED);
         assert!(error.message.contains(&format!("`{key}` is ")), "{error}");
     }
-    let error = read(&json!({"peft_type": "LORA"})).expect_err("no targets");
+    let error = read(Variant::Lora, &json!({"peft_type": "LORA"})).expect_err("no targets");
     assert!(
         error.message.contains("`target_modules` is missing"),
         "{error}"
@@ -104,10 +104,31 @@ fn a_config_saved_by_peft_is_read() {
         "target_modules": ["down_proj", "v_proj"], "task_type": "CAUSAL_LM",
         "use_dora": false, "use_qalora": false, "use_rslora": false
     });
-    let options = read(&config).expect("a plain LoRA");
+    let options = read(Variant::Lora, &config).expect("a plain LoRA");
     let expected = json!({
         "rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["down_proj", "v_proj"],
         "rslora": false
     });
     assert_eq!(Json::Object(options.0), expected);
+}
+
+#[test]
+fn a_dora_writes_use_dora_and_reads_no_other() {
+    let options = json!({
+        "rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["v_proj"], "rslora": true
+    });
+    let options: Options = serde_json::from_value(options).expect("an object");
+    let dora = Lora::new(Variant::Dora, &options).expect("good options");
+    let mut saved = dora.saved_config(&sites(), "m").expect("a site matches");
+    assert_eq!(saved["use_dora"], true);
+    let read_back = dora.options_from_saved(&saved).expect("our own");
+    assert_eq!(read_back, options);
+    let error = read(Variant::Lora, &saved).expect_err("a DoRA");
+    assert!(error.message.contains("the adapter `dora`"), "{error}");
+    for other in [json!(false), Json::Null, json!("true")] {
+        saved["use_dora"] = other;
+        let error = dora.options_from_saved(&saved).expect_err("no DoRA");
+        assert_eq!(error.code, ErrorCode::UNSUPPORTED);
+        assert!(error.message.contains("`use_dora` is "), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
-"""Adapters of third parties, `dora` and `hira`: what the host trains with them loads in real PEFT, on
-a dense and on an NF4 base, with the host's held-out loss and logits; what PEFT writes comes back bit
-for bit, and trains on as in PEFT."""
+"""Adapters other than LoRA, `dora` and the third party's `hira`: what the host trains with them loads
+in real PEFT, on a dense and on an NF4 base, with the host's held-out loss and logits; what PEFT writes
+comes back bit for bit, and trains on as in PEFT."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from peft import HiraConfig, LoraConfig, PeftModel, get_peft_model, get_peft_mod
 from runs import GOLDEN, MODEL, OUT, base, data, expect_near, loss, metrics, train
 from safetensors.torch import load_file
 
-# Where `--plugins dora` finds its library, for the host and for the program that prints logits.
+# Where `--plugins hira` finds its library, for the host and for the program that prints logits.
 os.environ["HOST_PLUGIN_PATH"] = os.environ["ESPALIER_SAMPLES"]
 LOGIT_TOLERANCE = 2e-5
 CURVE_TOLERANCE = 1e-5
@@ -56,7 +56,7 @@ def check_export(name, kind):
     plugin = name.split("-")[0]
     quantizer = [kind] if kind == "nf4" else []
     sets = {f"adapter.{plugin}.{key}": value for key, value in OPTIONS[name].items()}
-    out = train(f"sample-{name}-{kind}", ",".join([*quantizer, plugin]), 20, sets=sets)
+    out = train(f"other-{name}-{kind}", ",".join([*quantizer, plugin]), 20, sets=sets)
     adapter = out / "adapter"
     model = PeftModel.from_pretrained(base(kind), adapter).train()
     what = f"{name}, {kind} base"
@@ -85,7 +85,7 @@ def by_peft(name):
         for param in model.parameters():
             if param.requires_grad:
                 param.add_(0.02 * torch.randn_like(param))
-    path = OUT / "peft" / f"sample-{name}"
+    path = OUT / "peft" / f"other-{name}"
     shutil.rmtree(path, ignore_errors=True)
     model.save_pretrained(path)
     return path
@@ -93,7 +93,7 @@ def by_peft(name):
 
 def check_start(name, path):
     """PEFT's files, and no step: they come back, and no key of their settings differs."""
-    out = train(f"sample-start-{name}", name.split("-")[0], 0, arguments=["--adapter", path])
+    out = train(f"other-start-{name}", name.split("-")[0], 0, arguments=["--adapter", path])
     fail_unless_equal(f"{name} from PEFT", weights(out / "adapter"), weights(path))
     before, after = settings(path), settings(out / "adapter")
     for key, value in after.items():
@@ -108,7 +108,7 @@ def check_curve(name, kind):
     """PEFT's first adapter, trained on as the golden steps of PEFT."""
     plugins = ",".join([*([kind] if kind == "nf4" else []), name])
     first = GOLDEN / name / "adapter"
-    out = train(f"sample-curve-{name}-{kind}", plugins, 20, arguments=["--adapter", first])
+    out = train(f"other-curve-{name}-{kind}", plugins, 20, arguments=["--adapter", first])
     losses, _ = metrics(out)
     curve = load_file(GOLDEN / name / f"expected_{kind}.safetensors")["curve.loss"].tolist()
     assert len(losses) == len(curve) == 20

@@ -1,0 +1,128 @@
+//! The components `lora` and `dora`: options -> an adapter.
+
+use espalier_interface::adaptation::{Adaptation, Site};
+use espalier_interface::{
+    Adapter, Component, InitialiseCall, Instance, OptionKind, OptionSpec, Options, Result, Role,
+};
+use serde_json::Value as Json;
+
+use crate::settings::{Settings, Variant};
+use crate::{adapt, initialise, saved};
+
+/// The adapters `lora` and `dora`.
+pub struct Lora {
+    settings: Settings,
+}
+
+impl Lora {
+    /// The adapter with checked options.
+    ///
+    /// # Errors
+    /// `INVALID` for targets that are not a regular expression.
+    pub fn new(variant: Variant, options: &Options) -> Result<Self> {
+        Ok(Lora {
+            settings: Settings::read(variant, options)?,
+        })
+    }
+}
+
+impl Adapter for Lora {
+    fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
+        adapt::adapt(&self.settings, sites)
+    }
+
+    fn saved_config(&self, sites: &[Site], base_model: &str) -> Result<Json> {
+        saved::write(&self.settings, sites, base_model)
+    }
+
+    fn options_from_saved(&self, config: &Json) -> Result<Options> {
+        saved::read(self.settings.variant, config)
+    }
+
+    fn initialise(&self, call: InitialiseCall<'_>) -> Result<()> {
+        initialise::magnitudes(call)
+    }
+}
+
+/// The component `lora`.
+pub const LORA: Component = Component {
+    name: "lora",
+    role: Role::ADAPTER,
+    doc: "LoRA and rsLoRA on linears, embeddings and the head; reads and writes PEFT adapters",
+    options: &[
+        RANK,
+        ALPHA,
+        OptionSpec {
+            name: "dropout",
+            kind: OptionKind::NUMBER,
+            default: "0.0",
+            range: "0..1",
+            doc: "probability with which a channel of an update's input is dropped; not for embeddings",
+        },
+        TARGETS,
+        RSLORA,
+    ],
+    capabilities: &[("peft_types", "LORA")],
+    create: |options, _| {
+        let lora = Lora::new(Variant::Lora, options)?;
+        Ok(Instance::Adapter(Box::new(lora)))
+    },
+};
+
+/// The component `dora`.
+pub const DORA: Component = Component {
+    name: "dora",
+    role: Role::ADAPTER,
+    doc: "DoRA on linears and the head: low-rank directions and trained magnitudes; reads and writes \
+          PEFT adapters",
+    options: &[
+        RANK,
+        ALPHA,
+        OptionSpec {
+            name: "dropout",
+            kind: OptionKind::NUMBER,
+            default: "0.0",
+            range: "0..1",
+            doc: "probability with which a channel of the adapted input is dropped",
+        },
+        TARGETS,
+        RSLORA,
+    ],
+    capabilities: &[("peft_types", "LORA")],
+    create: |options, _| {
+        let dora = Lora::new(Variant::Dora, options)?;
+        Ok(Instance::Adapter(Box::new(dora)))
+    },
+};
+
+const RANK: OptionSpec = OptionSpec {
+    name: "rank",
+    kind: OptionKind::INTEGER,
+    default: "16",
+    range: "1..=65536",
+    doc: "inner width R of the two matrices",
+};
+
+const ALPHA: OptionSpec = OptionSpec {
+    name: "alpha",
+    kind: OptionKind::NUMBER,
+    default: "32",
+    range: "0..",
+    doc: "factor of the update, before it is divided by the rank",
+};
+
+const TARGETS: OptionSpec = OptionSpec {
+    name: "targets",
+    kind: OptionKind::TEXTS,
+    default: "\"all-linear\"",
+    range: "",
+    doc: "sites: all-linear, a list of names or name endings, or one regular expression for whole names",
+};
+
+const RSLORA: OptionSpec = OptionSpec {
+    name: "rslora",
+    kind: OptionKind::BOOL,
+    default: "false",
+    range: "",
+    doc: "divide alpha by the square root of the rank",
+};
