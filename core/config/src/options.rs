@@ -113,16 +113,28 @@ fn accepts(option: &OptionDescriptor, value: &Json) -> bool {
     let allowed = |value: &Json| range::allows(&option.range, value);
     match option.kind.as_str() {
         "bool" => value.is_boolean(),
-        "integer" => (value.is_i64() || value.is_u64()) && allowed(value),
+        "integer" => is_whole(value) && allowed(value),
         "number" => value.is_number() && allowed(value),
         "text" => value.is_string() && allowed(value),
         "texts" => match value {
             Json::Array(list) => list.iter().all(|one| one.is_string() && allowed(one)),
             _ => value.is_string() && allowed(value),
         },
+        "integer table" => numbers(value, &|one| is_whole(one) && allowed(one)),
+        "number table" => numbers(value, &allowed),
         // A type of a later interface: the plugin checks it itself.
         _ => true,
     }
+}
+
+fn is_whole(value: &Json) -> bool {
+    value.is_i64() || value.is_u64()
+}
+
+/// Whether `value` is a table of numbers that all fit.
+fn numbers(value: &Json, fits: &dyn Fn(&Json) -> bool) -> bool {
+    let table = value.as_object();
+    table.is_some_and(|table| table.values().all(|one| one.is_number() && fits(one)))
 }
 
 fn expected(option: &OptionDescriptor) -> String {
@@ -132,6 +144,8 @@ fn expected(option: &OptionDescriptor) -> String {
         "number" => "a number",
         "text" => "a text",
         "texts" => "a text or a list of texts",
+        "integer table" => "a table of whole numbers by name",
+        "number table" => "a table of numbers by name",
         other => other,
     };
     match option.range.as_str() {

@@ -67,6 +67,10 @@ fn labelled(changes: &Map<String, Json>) -> String {
 
 /// Values that the declaration allows, without the default.
 pub fn alternatives(option: &OptionDescriptor) -> Vec<Json> {
+    // The names in a table are the component's own.
+    if option.default.is_object() {
+        return Vec::new();
+    }
     let clauses = range::clauses(&option.range);
     let mut values = Vec::new();
     for clause in &clauses {

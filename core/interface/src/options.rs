@@ -20,6 +20,10 @@ impl OptionKind {
     pub const TEXT: OptionKind = OptionKind("text");
     /// A text or a list of texts.
     pub const TEXTS: OptionKind = OptionKind("texts");
+    /// A table: whole numbers by names, each in the range.
+    pub const INTEGER_TABLE: OptionKind = OptionKind("integer table");
+    /// A table: numbers by names, each in the range.
+    pub const NUMBER_TABLE: OptionKind = OptionKind("number table");
 }
 
 /// An option as its component declares it. It is constant, so that it can be read from a library

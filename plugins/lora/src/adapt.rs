@@ -18,7 +18,7 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
     for index in settings.pick(sites)? {
         let site = &sites[index];
         let names = fragment::param_names(site.kind);
-        let shapes = fragment::param_shapes(site, settings.rank);
+        let shapes = fragment::param_shapes(site, settings.rank(site));
         let first = adaptation.params.len();
         for ((name, shape), init) in names.into_iter().zip(shapes).zip(inits(site)) {
             adaptation.params.push(AdapterParam {

@@ -18,7 +18,7 @@ impl Lora {
     /// The adapter with checked options.
     ///
     /// # Errors
-    /// `INVALID` for targets that are not a regular expression.
+    /// `INVALID` for targets or patterns that are not regular expressions.
     pub fn new(variant: Variant, options: &Options) -> Result<Self> {
         Ok(Lora {
             settings: Settings::read(variant, options)?,
@@ -61,6 +61,8 @@ pub const LORA: Component = Component {
         },
         TARGETS,
         RSLORA,
+        RANK_PATTERN,
+        ALPHA_PATTERN,
     ],
     capabilities: &[("peft_types", "LORA")],
     create: |options, _| {
@@ -87,6 +89,8 @@ pub const DORA: Component = Component {
         },
         TARGETS,
         RSLORA,
+        RANK_PATTERN,
+        ALPHA_PATTERN,
     ],
     capabilities: &[("peft_types", "LORA")],
     create: |options, _| {
@@ -125,4 +129,20 @@ const RSLORA: OptionSpec = OptionSpec {
     default: "false",
     range: "",
     doc: "divide alpha by the square root of the rank",
+};
+
+const RANK_PATTERN: OptionSpec = OptionSpec {
+    name: "rank_pattern",
+    kind: OptionKind::INTEGER_TABLE,
+    default: "{}",
+    range: "1..=65536",
+    doc: "ranks of single sites by name endings or regular expressions for them; the first that matches, by the alphabet",
+};
+
+const ALPHA_PATTERN: OptionSpec = OptionSpec {
+    name: "alpha_pattern",
+    kind: OptionKind::NUMBER_TABLE,
+    default: "{}",
+    range: "0..",
+    doc: "alphas of single sites, likewise",
 };

@@ -31,7 +31,8 @@ pub fn param_shapes(site: &Site, rank: u64) -> [[u64; 2]; 2] {
     }
 }
 
-/// The fragment of a site. Sites of one kind and shape give equal fragments, but for a bias.
+/// The fragment of a site. Sites of one kind, shape and
+/// rank give equal fragments, but for a bias.
 pub fn build(site: &Site, settings: &Settings) -> Graph {
     match (site.kind, settings.variant) {
         (SiteKind::Embedding, _) => embedding(site, settings),
@@ -51,7 +52,7 @@ fn linear(site: &Site, settings: &Settings) -> Graph {
     let kept = dropped(&mut graph, x, settings);
     let narrow = op::linear(&mut graph, kept, down, None);
     let update = op::linear(&mut graph, narrow, up, None);
-    let out = op::add(&mut graph, base, update, settings.factor());
+    let out = op::add(&mut graph, base, update, settings.factor(site));
     graph.output("output", out);
     graph
 }
@@ -65,7 +66,7 @@ fn embedding(site: &Site, settings: &Settings) -> Graph {
     let base = op::base(&mut graph, tokens, site.shape[1]);
     let narrow = op::embedding(&mut graph, tokens, down, EmbeddingLayout::ByColumn);
     let update = op::linear(&mut graph, narrow, up, None);
-    let out = op::add(&mut graph, base, update, settings.factor());
+    let out = op::add(&mut graph, base, update, settings.factor(site));
     graph.output("output", out);
     graph
 }
@@ -81,6 +82,6 @@ fn dropped(graph: &mut Graph, x: ValueId, settings: &Settings) -> ValueId {
 
 fn params(graph: &mut Graph, site: &Site, settings: &Settings) -> [ParamId; 2] {
     let [down, up] = param_names(site.kind);
-    let [down_shape, up_shape] = param_shapes(site, settings.rank);
+    let [down_shape, up_shape] = param_shapes(site, settings.rank(site));
     [graph.param(down, down_shape), graph.param(up, up_shape)]
 }

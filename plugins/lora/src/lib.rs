@@ -9,6 +9,7 @@ mod adapt;
 mod component;
 mod fragment;
 mod initialise;
+mod patterns;
 mod saved;
 mod settings;
 mod targets;

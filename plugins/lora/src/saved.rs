@@ -31,7 +31,7 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
     let chosen = settings.pick(sites)?;
     Ok(json!({
         "alora_invocation_tokens": null,
-        "alpha_pattern": {},
+        "alpha_pattern": settings.alphas.written(),
         "arrow_config": null,
         "auto_mapping": null,
         "base_model_name_or_path": base_model,
@@ -60,7 +60,7 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
         "peft_version": PEFT_VERSION,
         "qalora_group_size": 16,
         "r": settings.rank,
-        "rank_pattern": {},
+        "rank_pattern": settings.ranks.written(),
         "revision": null,
         "target_modules": targets::shortest(sites, &chosen),
         "target_parameters": null,
@@ -111,13 +111,18 @@ pub fn read(variant: Variant, config: &Json) -> Result<Options> {
         "rslora".into(),
         get("use_rslora").cloned().unwrap_or(json!(false)),
     );
+    for pattern in ["rank_pattern", "alpha_pattern"] {
+        let table = get(pattern).cloned().unwrap_or(json!({}));
+        options.insert(pattern.into(), table);
+    }
     Ok(Options(options))
 }
 
 /// Refuses a key whose value changes the result in a way this adapter does not support.
 fn check(key: &str, value: &Json) -> Result<()> {
     let accepted = match key {
-        "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" | "use_dora" => true,
+        "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" | "use_dora"
+        | "rank_pattern" | "alpha_pattern" => true,
         "peft_type" => value == "LORA",
         "task_type" => value.is_null() || value == "CAUSAL_LM",
         "bias" => value.is_null() || value == "none",

@@ -4,6 +4,7 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::{Options, PluginError, Result};
 use serde_json::Value as Json;
 
+use crate::patterns::Patterns;
 use crate::targets::Targets;
 
 /// The settings of a LoRA, independent of its model.
@@ -11,10 +12,14 @@ use crate::targets::Targets;
 pub struct Settings {
     /// What is trained beside the two matrices.
     pub variant: Variant,
-    /// `R`.
+    /// `R`, but for the sites of `ranks`.
     pub rank: u64,
-    /// Factor of the update before the division by the rank.
+    /// Factor of the update before the division by the rank, but for the sites of `alphas`.
     pub alpha: f64,
+    /// Ranks of single sites.
+    pub ranks: Patterns,
+    /// Alphas of single sites.
+    pub alphas: Patterns,
     /// Probability of dropping a channel, below 1.
     pub dropout: f64,
     /// Sites that it joins.
@@ -45,13 +50,15 @@ impl Settings {
     /// Reads the options, which the host has checked.
     ///
     /// # Errors
-    /// `INVALID` for targets that are not a regular expression.
+    /// `INVALID` for targets or patterns that are not regular expressions.
     pub fn read(variant: Variant, options: &Options) -> Result<Self> {
         let targets = options.0.get("targets").unwrap_or(&Json::Null);
         Ok(Settings {
             variant,
             rank: options.count("rank")?,
             alpha: options.number("alpha")?,
+            ranks: Patterns::read("rank_pattern", options.0.get("rank_pattern"))?,
+            alphas: Patterns::read("alpha_pattern", options.0.get("alpha_pattern"))?,
             dropout: options.number("dropout")?,
             targets: Targets::read(targets)?,
             scaling: if options.flag("rslora")? {
@@ -65,12 +72,16 @@ impl Settings {
     /// Indices of the sites that are joined, in the order of `sites`.
     ///
     /// # Errors
-    /// `INVALID` as [`Targets::pick`], and where a DoRA is to join a token table.
+    /// `INVALID` as [`Targets::pick`], for a pattern that matches none of them, and where a DoRA is
+    /// to join a token table.
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
         let chosen = self.targets.pick(sites)?;
-        let tables = chosen.iter().map(|&index| &sites[index]);
-        let mut tables = tables.filter(|site| site.kind == SiteKind::Embedding);
-        match (self.variant, tables.next()) {
+        let joined: Vec<&Site> = chosen.iter().map(|&index| &sites[index]).collect();
+        self.ranks.check(&joined)?;
+        self.alphas.check(&joined)?;
+        let mut joined = joined.iter();
+        let table = joined.find(|site| site.kind == SiteKind::Embedding);
+        match (self.variant, table) {
             (Variant::Dora, Some(table)) => Err(PluginError::invalid(format!(
                 "the targets name the token table `{}`: `dora` joins linears and the head alone; \
                  leave it out, or use `lora`",
@@ -80,11 +91,19 @@ impl Settings {
         }
     }
 
-    /// `s`, the factor of `B A x`.
-    pub fn factor(&self) -> f64 {
+    /// `R` of a site.
+    pub fn rank(&self, site: &Site) -> u64 {
+        let own = self.ranks.of(site).and_then(Json::as_u64);
+        own.unwrap_or(self.rank)
+    }
+
+    /// `s` of a site, the factor of `B A x`.
+    pub fn factor(&self, site: &Site) -> f64 {
+        let own = self.alphas.of(site).and_then(Json::as_f64);
+        let (alpha, rank) = (own.unwrap_or(self.alpha), self.rank(site) as f64);
         match self.scaling {
-            Scaling::Rank => self.alpha / self.rank as f64,
-            Scaling::RankRoot => self.alpha / (self.rank as f64).sqrt(),
+            Scaling::Rank => alpha / rank,
+            Scaling::RankRoot => alpha / rank.sqrt(),
         }
     }
 }

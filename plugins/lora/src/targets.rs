@@ -135,7 +135,7 @@ fn is_named(site: &str, target: &str) -> bool {
 }
 
 /// The last part of a module's name.
-fn ending(name: &str) -> &str {
+pub fn ending(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
@@ -147,19 +147,24 @@ fn expected(found: &Json) -> PluginError {
 
 fn nothing(what: &str, wanted: &str, sites: &[Site]) -> PluginError {
     let endings: BTreeSet<&str> = sites.iter().map(|site| ending(&site.name)).collect();
-    let nearest = endings
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(known, ending(wanted)), known))
-        .min()
-        .filter(|(distance, known)| *distance <= known.len().div_ceil(2));
-    let hint = nearest.map_or(String::new(), |(_, known)| {
-        format!(", the nearest is `{known}`")
-    });
+    let hint = nearest(wanted, &endings);
     let endings: Vec<String> = endings.iter().map(|known| format!("`{known}`")).collect();
     let endings = endings.join(", ");
     PluginError::invalid(format!(
         "{what}{hint}; sites of this model end in {endings}"
     ))
+}
+
+/// The one of `endings` that is nearest to a name, in words; empty where none is near.
+pub fn nearest(wanted: &str, endings: &BTreeSet<&str>) -> String {
+    let nearest = endings
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(known, ending(wanted)), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.len().div_ceil(2));
+    nearest.map_or(String::new(), |(_, known)| {
+        format!(", the nearest is `{known}`")
+    })
 }
 
 #[cfg(test)]

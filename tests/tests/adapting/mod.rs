@@ -38,9 +38,11 @@ const KEYS: [(&str, &str); 6] = [
 /// Config keys with their values.
 pub type Keys<'a> = &'a [(&'a str, &'a str)];
 
-/// An adapter whose golden files are in the folder of its name.
+/// An adapter with golden files.
 pub struct Subject {
     name: &'static str,
+    /// The folder of its golden files.
+    golden: &'static str,
     /// Params that it adds to the tiny Llama in the golden files.
     params: usize,
     /// The bases among [`BASES`] that the golden files have.
@@ -50,10 +52,11 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A shipped adapter; it has golden files of all bases.
+    /// A shipped adapter; it has golden files of all bases in the folder of its name.
     pub fn shipped(name: &'static str, params: usize) -> Self {
         Subject {
             name,
+            golden: name,
             params,
             bases: &BASES,
             folder: tempfile::tempdir().expect("a folder"),
@@ -72,14 +75,23 @@ impl Subject {
         found
     }
 
+    /// This adapter with the golden files in `folder`, which are of the dense base alone.
+    pub fn with_golden(self, folder: &'static str) -> Self {
+        Subject {
+            golden: folder,
+            bases: &BASES[..1],
+            ..self
+        }
+    }
+
     /// What PEFT computes on a base.
     pub fn expected(&self, base: &str) -> Golden {
-        Golden::open(&format!("{}/expected_{base}.safetensors", self.name))
+        Golden::open(&format!("{}/expected_{base}.safetensors", self.golden))
     }
 
     /// The golden directory `name` of an adapter, as a config value.
     pub fn saved(&self, name: &str) -> String {
-        format!("{:?}", golden_path(&format!("{}/{name}", self.name)))
+        format!("{:?}", golden_path(&format!("{}/{name}", self.golden)))
     }
 
     /// The value of `run.plugin_dirs`.
@@ -153,12 +165,17 @@ impl Subject {
 
     /// Trains the golden steps on one and three ranks.
     pub fn trains_as_peft(&self) {
+        self.trains_as_peft_with(&[]);
+    }
+
+    /// As [`Subject::trains_as_peft`], with further keys.
+    pub fn trains_as_peft_with(&self, more: Keys<'_>) {
         let adapter = self.saved("adapter");
         let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
         let total = rows.len() as u64 / 4;
         for &(base, plugins) in self.bases {
             let golden = self.expected(base);
-            let more = [("model.adapter", &adapter[..])];
+            let more = [&[("model.adapter", &adapter[..])], more].concat();
             let alone = self.rig(plugins, &more);
             let three = self.team(&model(), 3, plugins, &more);
             let optim = &alone.config.optim;
@@ -243,7 +260,7 @@ impl Subject {
         let plugin = &rig.components.adapter.as_ref().expect("an adapter").plugin;
         let saved = plugin.saved_config(&rig.sites, "llama/tiny-trained");
         let mut saved = saved.expect("a config");
-        let path = golden_path(&format!("{}/adapter/adapter_config.json", self.name));
+        let path = golden_path(&format!("{}/adapter/adapter_config.json", self.golden));
         let theirs = fs::read_to_string(path).expect("a config");
         let theirs: Json = serde_json::from_str(&theirs).expect("JSON");
         let targets = saved["target_modules"].as_array_mut().expect("a list");

@@ -22,6 +22,8 @@ fn component() -> ComponentDescriptor {
             option("flag", "bool", json!(false), ""),
             option("mode", "text", Json::Null, "fast | exact"),
             option("targets", "texts", json!("all"), ""),
+            option("ranks", "integer table", json!({}), "1..=64"),
+            option("alphas", "number table", json!({}), "0.."),
         ],
         capabilities: Default::default(),
     }
@@ -35,8 +37,13 @@ fn checked(given: Json) -> Result<Json, String> {
 
 #[test]
 fn defaults_fill_what_is_not_given() {
-    let expected = json!({"rank": 16, "alpha": 0.5, "flag": false, "targets": ["q", "v"]});
-    let given = json!({"alpha": 0.5, "targets": ["q", "v"], "rank": null});
+    let expected = json!({
+        "rank": 16, "alpha": 0.5, "flag": false, "targets": ["q", "v"], "ranks": {"q": 4},
+        "alphas": {}
+    });
+    let given = json!({
+        "alpha": 0.5, "targets": ["q", "v"], "rank": null, "ranks": {"q": 4}
+    });
     assert_eq!(checked(given), Ok(expected));
     let mode = checked(json!({"mode": "fast"})).expect("allowed");
     assert_eq!(mode["mode"], "fast");
@@ -54,6 +61,17 @@ fn wrong_values_are_shown_beside_what_was_expected() {
             json!({"mode": "slow"}),
             "a text in fast | exact, found \"slow\"",
         ),
+        (
+            json!({"ranks": {"q": 0}}),
+            "a table of whole numbers by name in 1..=64, found {\"q\":0}",
+        ),
+        (json!({"ranks": {"q": 4.5}}), "found {\"q\":4.5}"),
+        (json!({"ranks": 4}), "found 4"),
+        (
+            json!({"alphas": {"q": "1"}}),
+            "a table of numbers by name in 0.., found {\"q\":\"1\"}",
+        ),
+        (json!({"alphas": {"q": -1}}), "found {\"q\":-1}"),
         (
             json!({"targets": [1]}),
             "a text or a list of texts, found [1]",

@@ -215,3 +215,36 @@ fn a_dora_refuses_the_token_table_by_its_name() {
         assert!(message.contains("`model.embed_tokens`"), "{message}");
     }
 }
+
+#[test]
+fn patterns_give_single_sites_their_rank_and_factor() {
+    let changes = json!({
+        "targets": ["q_proj", "v_proj"], "rank_pattern": {"layers.1.*": 2, "q_proj": 4},
+        "alpha_pattern": {"v_proj": 3.0}
+    });
+    for variant in [Variant::Lora, Variant::Dora] {
+        let adaptation = by(variant, changes.clone());
+        let joins = adaptation.joins.iter();
+        let found: Vec<(u64, f64)> = joins
+            .map(|join| {
+                let nodes = join.fragment.nodes.iter();
+                let mut factors = nodes.filter(|node| node.op == "add");
+                let factor = factors.next().expect("an update").attributes.number("alpha");
+                let rank = adaptation.params[join.params[0]].shape[0];
+                (rank, factor.expect("given"))
+            })
+            .collect();
+        // q and v of the first layer, then of the second.
+        assert_eq!(found, [(4, 4.0), (8, 3.0 / 8.0), (2, 8.0), (2, 1.5)]);
+    }
+}
+
+#[test]
+fn a_pattern_of_a_site_that_is_no_target_is_refused() {
+    let lora = made(
+        Variant::Lora,
+        json!({"targets": ["q_proj"], "alpha_pattern": {"o_proj": 4}}),
+    );
+    let message = lora.adapt(&sites()).expect_err("not joined").message;
+    assert!(message.contains("alpha_pattern `o_proj` matches no site"), "{message}");
+}

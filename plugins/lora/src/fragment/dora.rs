@@ -24,7 +24,7 @@ pub fn linear(site: &Site, settings: &Settings) -> Graph {
     let weight = op::base_weight(&mut graph, site.shape);
     let [a, b] = params(&mut graph, site, settings);
     let m = graph.param(MAGNITUDE, [rows]);
-    let factor = settings.factor();
+    let factor = settings.factor(site);
     let norms = op::adapted_row_norms(&mut graph, weight, a, b, factor);
     let magnitudes = op::param_value(&mut graph, m, DType::REDUCE);
     let factors = op::div(&mut graph, magnitudes, norms);

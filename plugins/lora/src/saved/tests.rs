@@ -26,7 +26,8 @@ fn lora(options: Json) -> Lora {
 #[test]
 fn written_settings_are_read_back() {
     let options = json!({
-        "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true
+        "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true,
+        "rank_pattern": {"layers.0.*": 2, "v_proj": 8}, "alpha_pattern": {"v_proj": 1.5}
     });
     let lora = lora(options.clone());
     let saved = lora
@@ -35,6 +36,10 @@ fn written_settings_are_read_back() {
     assert_eq!(saved["target_modules"], json!(["v_proj"]));
     assert_eq!(saved["base_model_name_or_path"], "models/tiny");
     assert_eq!(saved["lora_alpha"], 6.5);
+    assert_eq!(
+        saved["rank_pattern"].to_string(),
+        r#"{"layers.0.*":2,"v_proj":8}"#
+    );
     let read = lora.options_from_saved(&saved).expect("our own");
     assert_eq!(Json::Object(read.0), options);
 }
@@ -63,8 +68,6 @@ fn missing_keys_take_pefts_defaults() {
 fn unsupported_features_are_named() {
     let cases = [
         ("use_dora", json!(true)),
-        ("rank_pattern", json!({"q_proj": 4})),
-        ("alpha_pattern", json!({"q_proj": 4})),
         ("modules_to_save", json!(["lm_head"])),
         ("bias", json!("all")),
         ("lora_bias", json!(true)),
@@ -107,7 +110,7 @@ fn a_config_saved_by_peft_is_read() {
     let options = read(Variant::Lora, &config).expect("a plain LoRA");
     let expected = json!({
         "rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["down_proj", "v_proj"],
-        "rslora": false
+        "rslora": false, "rank_pattern": {}, "alpha_pattern": {}
     });
     assert_eq!(Json::Object(options.0), expected);
 }
@@ -115,7 +118,8 @@ fn a_config_saved_by_peft_is_read() {
 #[test]
 fn a_dora_writes_use_dora_and_reads_no_other() {
     let options = json!({
-        "rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["v_proj"], "rslora": true
+        "rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["v_proj"], "rslora": true,
+        "rank_pattern": {}, "alpha_pattern": {"v_proj": 4}
     });
     let options: Options = serde_json::from_value(options).expect("an object");
     let dora = Lora::new(Variant::Dora, &options).expect("good options");

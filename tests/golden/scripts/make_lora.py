@@ -1,0 +1,129 @@
+"""Makes LoRA adapters for the tiny Llama with peft: one with ranks and alphas of single sites, and one
+that LoRA+ trains; and what the model computes and learns with them.
+
+usage: make_lora.py GOLDEN OUT
+
+GOLDEN: the committed folder (tests/golden); its model and data are the inputs.
+OUT: receives OUT/lora.
+"""
+
+import json
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM
+
+transformers.logging.set_verbosity_error()
+torch.set_num_threads(1)
+
+LLAMA, OUT = Path(sys.argv[1]) / "llama", Path(sys.argv[2]) / "lora"
+ADAMW = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8)
+DECAY = 0.01
+CONFIGS = {
+    "patterns": dict(
+        target_modules=["q_proj", "v_proj", "down_proj"],
+        # Two match `layers.1.self_attn.q_proj`, of which the first holds.
+        rank_pattern={"layers.1.self_attn.*": 2, "q_proj": 4},
+        alpha_pattern={"0.mlp.down_proj": 4, "v_proj": 3},
+    ),
+    "plus": dict(target_modules=["q_proj", "down_proj", "embed_tokens"]),
+}
+
+data = load_file(LLAMA / "data.safetensors")
+tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
+
+
+def base():
+    return LlamaForCausalLM.from_pretrained(LLAMA / "tiny-trained", dtype=torch.float32)
+
+
+def stored(tensor):
+    return tensor.detach().float().contiguous().clone()
+
+
+def trained(model):
+    named = model.named_parameters()
+    return {name: param for name, param in named if param.requires_grad}
+
+
+def key(name):
+    return name.replace(".default", "")
+
+
+def make_adapter(name):
+    """A first adapter that is zero nowhere."""
+    config = LoraConfig(r=8, lora_alpha=16, bias="none", task_type="CAUSAL_LM", **CONFIGS[name])
+    torch.manual_seed(3)
+    model = get_peft_model(base(), config)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for param in trained(model).values():
+            param.copy_(0.05 * torch.randn(param.shape, generator=generator))
+    folder = OUT / name / "adapter"
+    model.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"
+    saved = json.loads(path.read_text())
+    saved["base_model_name_or_path"] = "llama/tiny-trained"
+    saved["target_modules"] = sorted(saved["target_modules"])
+    path.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+
+
+def adapted(name):
+    return PeftModel.from_pretrained(base(), OUT / name / "adapter", is_trainable=True).train()
+
+
+def computed(name, out):
+    model = adapted(name)
+    result = model(input_ids=tokens, labels=tokens)
+    result.loss.backward()
+    out["logits"], out["loss"] = stored(result.logits), stored(result.loss).reshape(1)
+    for name, param in trained(model).items():
+        out[f"grad.{key(name)}"] = stored(param.grad)
+
+
+def curve(name, out):
+    model = adapted(name)
+    params = trained(model)
+    if name == "plus":
+        plus = dict(loraplus_lr_ratio=4, loraplus_weight_decay=DECAY, loraplus_lr_embedding=1e-4)
+        optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, **plus, **ADAMW)
+        assert [group["lr"] for group in optimizer.param_groups] == [2e-3, 1e-4, 8e-3, 8e-3]
+    else:
+        optimizer = torch.optim.AdamW(params.values(), weight_decay=DECAY, **ADAMW)
+    losses, norms = [], []
+    for batch in train_tokens:
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.get_total_norm([param.grad for param in params.values()]))
+        optimizer.step()
+        losses.append(loss)
+    out["curve.loss"], out["curve.norm"] = stored(torch.stack(losses)), stored(torch.stack(norms))
+    for name, param in params.items():
+        out[f"last.{key(name)}"] = stored(param)
+
+
+def main():
+    shutil.rmtree(OUT, ignore_errors=True)
+    for name in CONFIGS:
+        make_adapter(name)
+        out = {}
+        if name == "patterns":
+            computed(name, out)
+            merged = adapted(name).merge_and_unload().state_dict()
+            for weight in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"):
+                out[f"merged.{weight}"] = stored(merged[weight])
+        curve(name, out)
+        save_file(out, OUT / name / "expected_f32.safetensors")
+
+
+main()

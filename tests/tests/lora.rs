@@ -1,0 +1,30 @@
+//! What PEFT has for LoRA beside one rank and one rate: ranks and alphas of single sites.
+
+mod adapting;
+
+use adapting::Subject;
+
+/// Two params for each of 6 sites, with ranks 8, 4 and 2.
+fn with_patterns() -> Subject {
+    Subject::shipped("lora", 12).with_golden("lora/patterns")
+}
+
+#[test]
+fn ranks_and_alphas_of_single_sites_give_pefts_logits_and_gradients() {
+    with_patterns().computes_as_peft();
+}
+
+#[test]
+fn twenty_steps_with_ranks_of_single_sites_follow_pefts_on_one_and_three_ranks() {
+    with_patterns().trains_as_peft();
+}
+
+#[test]
+fn weights_merged_with_ranks_of_single_sites_equal_pefts() {
+    with_patterns().merges_as_peft("llama/tiny-trained", "adapter", "f32");
+}
+
+#[test]
+fn the_config_that_is_saved_has_pefts_patterns() {
+    with_patterns().saves_the_config_of_peft();
+}
