@@ -1,4 +1,4 @@
-//! What PEFT has for LoRA beside one rank and one rate: ranks and alphas of single sites.
+//! What PEFT has for LoRA beside one rank and one rate: ranks and alphas of single sites, and LoRA+.
 
 mod adapting;
 
@@ -27,4 +27,18 @@ fn weights_merged_with_ranks_of_single_sites_equal_pefts() {
 #[test]
 fn the_config_that_is_saved_has_pefts_patterns() {
     with_patterns().saves_the_config_of_peft();
+}
+
+/// PEFT's `create_loraplus_optimizer` has four groups: A, an embedding's params, B with decay, and
+/// what is empty here.
+#[test]
+fn twenty_steps_of_lora_plus_follow_pefts_on_one_and_three_ranks() {
+    let plus = Subject::shipped("lora", 10).with_golden("lora/plus");
+    plus.trains_as_peft_with(&[
+        ("adapter.lora.learning_rate_ratio", "4"),
+        (
+            "optim.groups",
+            "[{pattern=\"*.lora_embedding_*\", learning_rate=1e-4}]",
+        ),
+    ]);
 }

@@ -27,6 +27,8 @@ pub struct Param {
     pub layout: WeightLayout,
     /// Its initial value where no file gives one.
     pub init: Init,
+    /// Its learning rate over the run's; 1 but for some of an adapter's.
+    pub learning_rate_ratio: f64,
     /// The unit that stores it: the first that reads it.
     pub unit: usize,
 }
@@ -124,10 +126,11 @@ pub fn params(
             trainable,
             layout,
             init: spec.init,
+            learning_rate_ratio: 1.0,
             unit: unit_of[index],
         });
     }
-    for param in &adaptation.params {
+    for (index, param) in adaptation.params.iter().enumerate() {
         made.push(Param {
             name: param.name.clone(),
             aliases: Vec::new(),
@@ -136,6 +139,7 @@ pub fn params(
             trainable: training != Training::Nothing,
             layout: WeightLayout::Dense(dtypes.params),
             init: param.init,
+            learning_rate_ratio: adaptation.learning_rate_ratio(index),
             unit: usize::MAX,
         });
     }

@@ -87,4 +87,15 @@ pub struct Adaptation {
     pub params: Vec<AdapterParam>,
     /// The sites it replaces, with their fragments.
     pub joins: Vec<Join>,
+    /// For each param, its learning rate over the run's, where no `[[optim.groups]]` gives its
+    /// rate; empty where all are 1.
+    #[serde(default)]
+    pub learning_rate_ratios: Vec<f64>,
+}
+
+impl Adaptation {
+    /// The learning rate of a param over the run's.
+    pub fn learning_rate_ratio(&self, param: usize) -> f64 {
+        self.learning_rate_ratios.get(param).copied().unwrap_or(1.0)
+    }
 }

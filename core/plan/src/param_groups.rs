@@ -18,6 +18,9 @@ pub struct ParamGroup {
     pub pattern: Option<String>,
     /// Whether it holds only the biases and norms that are exempt from decay.
     pub exempt: bool,
+    /// Its learning rate over the run's, where an adapter says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate_ratio: Option<f64>,
     /// Its learning rate at the schedule's peak.
     pub learning_rate: f64,
     /// Its weight decay.
@@ -50,7 +53,8 @@ pub struct GroupPart {
 impl ParamGroups {
     /// The groups of `params`: those of the patterns in their order, then the others. A param is in
     /// the group of the first pattern that matches its name. Where biases and norms are exempt from
-    /// decay, they are apart, unless their pattern has a decay of its own.
+    /// decay, they are apart, unless their pattern has a decay of its own. So are params to which an
+    /// adapter gives another rate, unless their pattern has a rate of its own.
     pub fn of(optim: &OptimOptions, params: &[Param], training: Training) -> Self {
         let exempts = training == Training::Full && !optim.decay_norms_and_biases;
         let mut found = ParamGroups {
@@ -71,13 +75,23 @@ impl ParamGroups {
                 .filter(|(_, param)| param.trainable && first(param) == number)
                 .collect();
             for exempt in [false, true] {
-                let group = group(optim, rule, exempt);
                 let of_group = |param: &Param| {
                     let apart = exempts && group_decays(optim, rule) && is_norm_or_bias(param);
                     apart == exempt
                 };
                 let members = members.iter().filter(|(_, param)| of_group(param));
-                found.add(group, members.copied());
+                let members: Vec<(usize, &Param)> = members.copied().collect();
+                let mut ratios: Vec<f64> = Vec::new();
+                for ratio in members.iter().map(|(_, param)| ratio_of(rule, param)) {
+                    if !ratios.contains(&ratio) {
+                        ratios.push(ratio);
+                    }
+                }
+                for ratio in ratios {
+                    let alike = members.iter().copied();
+                    let alike = alike.filter(|(_, param)| ratio_of(rule, param) == ratio);
+                    found.add(group(optim, rule, exempt, ratio), alike);
+                }
             }
         }
         found
@@ -155,23 +169,37 @@ impl GroupPart {
 impl ParamGroup {
     /// Its params in words.
     pub fn name(&self) -> String {
-        match (&self.pattern, self.exempt) {
+        let params = match (&self.pattern, self.exempt) {
             (Some(pattern), false) => format!("\"{pattern}\""),
             (Some(pattern), true) => format!("\"{pattern}\", biases and norms"),
             (None, false) => "others".to_owned(),
             (None, true) => "other biases and norms".to_owned(),
+        };
+        match self.learning_rate_ratio {
+            Some(ratio) => format!("{params}, at {ratio} times the rate"),
+            None => params,
         }
     }
 }
 
+/// The learning rate of a param over that of its rule or run. A rate that its rule names is not
+/// changed.
+fn ratio_of(rule: Option<&GroupRule>, param: &Param) -> f64 {
+    match rule.and_then(|rule| rule.learning_rate) {
+        Some(_) => 1.0,
+        None => param.learning_rate_ratio,
+    }
+}
+
 /// An empty group of `rule`.
-fn group(optim: &OptimOptions, rule: Option<&GroupRule>, exempt: bool) -> ParamGroup {
+fn group(optim: &OptimOptions, rule: Option<&GroupRule>, exempt: bool, ratio: f64) -> ParamGroup {
     let own = |number: fn(&GroupRule) -> Option<f64>| rule.and_then(number);
     let decay = own(|rule| rule.weight_decay).unwrap_or(optim.weight_decay);
     ParamGroup {
         pattern: rule.map(|rule| rule.pattern.clone()),
         exempt,
-        learning_rate: own(|rule| rule.learning_rate).unwrap_or(optim.learning_rate),
+        learning_rate_ratio: (ratio != 1.0).then_some(ratio),
+        learning_rate: ratio * own(|rule| rule.learning_rate).unwrap_or(optim.learning_rate),
         weight_decay: if exempt { 0.0 } else { decay },
         params: 0,
         elements: 0,

@@ -34,6 +34,7 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
                 init: Init::FromWeight,
             });
         }
+        rates(settings, site, &mut adaptation);
         adaptation.joins.push(Join {
             site: index,
             fragment: fragment::build(site, settings),
@@ -41,6 +42,24 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
         });
     }
     Ok(adaptation)
+}
+
+/// Adds the learning rates of a site's params over the run's.
+///
+/// # Source
+/// PEFT, `create_loraplus_optimizer`: B and params of one dimension; an embedding's are apart.
+fn rates(settings: &Settings, site: &Site, adaptation: &mut Adaptation) {
+    if settings.learning_rate_ratio == 1.0 {
+        return;
+    }
+    let others = match site.kind {
+        SiteKind::Embedding => 1.0,
+        SiteKind::Linear | SiteKind::Head => settings.learning_rate_ratio,
+    };
+    let ratios = &mut adaptation.learning_rate_ratios;
+    // A is the first param of a site.
+    ratios.push(1.0);
+    ratios.resize(adaptation.params.len(), others);
 }
 
 /// Initial values of the two matrices, such that the update is zero.

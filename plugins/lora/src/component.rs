@@ -63,6 +63,7 @@ pub const LORA: Component = Component {
         RSLORA,
         RANK_PATTERN,
         ALPHA_PATTERN,
+        LEARNING_RATE_RATIO,
     ],
     capabilities: &[("peft_types", "LORA")],
     create: |options, _| {
@@ -91,6 +92,7 @@ pub const DORA: Component = Component {
         RSLORA,
         RANK_PATTERN,
         ALPHA_PATTERN,
+        LEARNING_RATE_RATIO,
     ],
     capabilities: &[("peft_types", "LORA")],
     create: |options, _| {
@@ -145,4 +147,12 @@ const ALPHA_PATTERN: OptionSpec = OptionSpec {
     default: "{}",
     range: "0..",
     doc: "alphas of single sites, likewise",
+};
+
+const LEARNING_RATE_RATIO: OptionSpec = OptionSpec {
+    name: "learning_rate_ratio",
+    kind: OptionKind::NUMBER,
+    default: "1.0",
+    range: "1..",
+    doc: "LoRA+: learning rate of B, and of magnitudes, over that of A; not for embeddings",
 };

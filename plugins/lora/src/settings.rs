@@ -26,6 +26,8 @@ pub struct Settings {
     pub targets: Targets,
     /// The divisor of alpha.
     pub scaling: Scaling,
+    /// Learning rate of B and of magnitudes over that of A: LoRA+ (Hayou et al. 2024).
+    pub learning_rate_ratio: f64,
 }
 
 /// What is trained beside the two matrices.
@@ -61,6 +63,7 @@ impl Settings {
             alphas: Patterns::read("alpha_pattern", options.0.get("alpha_pattern"))?,
             dropout: options.number("dropout")?,
             targets: Targets::read(targets)?,
+            learning_rate_ratio: options.number("learning_rate_ratio")?,
             scaling: if options.flag("rslora")? {
                 Scaling::RankRoot
             } else {

@@ -205,6 +205,7 @@ fn adaptation() -> Adaptation {
             fragment: graph(),
             params: vec![0],
         }],
+        learning_rate_ratios: vec![2.0],
     }
 }
 

@@ -13,6 +13,7 @@ fn param(name: &str, kind: ParamKind, elements: u64) -> Param {
         trainable: true,
         layout: WeightLayout::Dense(DType::F32),
         init: Init::Zeros,
+        learning_rate_ratio: 1.0,
         unit: 0,
     }
 }
@@ -115,4 +116,35 @@ fn the_first_pattern_that_matches_holds() {
     });
     let none = ParamGroups::of(&decaying(&rules), &frozen, Training::Nothing);
     assert_eq!(none.all(), []);
+}
+
+#[test]
+fn params_at_an_adapters_rates_are_groups_unless_a_pattern_has_a_rate() {
+    let mut params = layer();
+    for fast in [0, 2] {
+        params[fast].learning_rate_ratio = 16.0;
+    }
+    let slow = rule("*.up.*", Some(1e-5), None);
+    let decayed = rule("*.q.weight", None, Some(0.5));
+    let groups = |rules: &[GroupRule]| {
+        listed(&ParamGroups::of(&decaying(rules), &params, Training::Adapter))
+    };
+    let fast = "others, at 16 times the rate".to_owned();
+    let expected = [
+        (fast.clone(), 2, 328, 16.0 * 2e-4, 0.1),
+        ("others".to_owned(), 2, 74, 2e-4, 0.1),
+    ];
+    assert_eq!(groups(&[]), expected);
+    let expected = [
+        ("\"*.up.*\"".to_owned(), 1, 200, 1e-5, 0.1),
+        (
+            "\"*.q.weight\", at 16 times the rate".to_owned(),
+            1,
+            128,
+            16.0 * 2e-4,
+            0.5,
+        ),
+        ("others".to_owned(), 2, 74, 2e-4, 0.1),
+    ];
+    assert_eq!(groups(&[slow, decayed]), expected);
 }

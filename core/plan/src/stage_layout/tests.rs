@@ -16,6 +16,7 @@ fn frozen(unit: usize, elements: u64) -> Param {
         trainable: false,
         layout: WeightLayout::Dense(DType::F32),
         init: Init::Zeros,
+        learning_rate_ratio: 1.0,
         unit,
     }
 }

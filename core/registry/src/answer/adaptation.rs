@@ -41,6 +41,7 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
             return Err(lie(format!("two params are called `{}`", param.name)));
         }
     }
+    rates(adaptation)?;
     let mut joined = HashSet::new();
     let mut read: HashSet<usize> = HashSet::new();
     for join in &adaptation.joins {
@@ -65,6 +66,23 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
         Some(idle) => Err(lie(format!(
             "no fragment reads param `{}`",
             adaptation.params[idle].name
+        ))),
+    }
+}
+
+/// Checks that there is a ratio of learning rates for each param, or none.
+fn rates(adaptation: &Adaptation) -> PluginResult<()> {
+    let (ratios, params) = (&adaptation.learning_rate_ratios, adaptation.params.len());
+    if !ratios.is_empty() && ratios.len() != params {
+        return Err(lie(format!(
+            "{} ratios of learning rates for {params} params",
+            ratios.len()
+        )));
+    }
+    match ratios.iter().find(|ratio| !(0.0..f64::INFINITY).contains(*ratio)) {
+        None => Ok(()),
+        Some(ratio) => Err(lie(format!(
+            "a ratio of learning rates is {ratio}, expected a number of 0 or more"
         ))),
     }
 }
@@ -180,4 +198,37 @@ fn binds(join: &Join, adaptation: &Adaptation, site: &Site) -> PluginResult<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use espalier_interface::adaptation::AdapterParam;
+
+    use super::*;
+
+    #[test]
+    fn a_ratio_of_learning_rates_is_a_number_for_each_param() {
+        let param = AdapterParam {
+            name: "a".to_owned(),
+            shape: vec![2],
+            init: Init::Zeros,
+        };
+        let answer = |ratios: &[f64]| Adaptation {
+            params: vec![param.clone(), param.clone()],
+            learning_rate_ratios: ratios.to_vec(),
+            ..Adaptation::default()
+        };
+        for ratios in [&[][..], &[1.0, 16.0], &[0.0, 1.0]] {
+            assert_eq!(rates(&answer(ratios)), Ok(()));
+        }
+        for (ratios, words) in [
+            (&[1.0][..], "1 ratios of learning rates for 2 params"),
+            (&[1.0, -1.0], "is -1"),
+            (&[f64::NAN, 1.0], "is NaN"),
+            (&[1.0, f64::INFINITY], "is inf"),
+        ] {
+            let error = rates(&answer(ratios)).expect_err(words);
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
 }

@@ -43,7 +43,8 @@ fn sites() -> Vec<Site> {
 
 fn made(variant: Variant, changes: Json) -> Lora {
     let mut options = json!({
-        "rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear", "rslora": false
+        "rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear", "rslora": false,
+        "learning_rate_ratio": 1.0
     });
     for (key, value) in changes.as_object().expect("an object") {
         options[key] = value.clone();
@@ -247,4 +248,16 @@ fn a_pattern_of_a_site_that_is_no_target_is_refused() {
     );
     let message = lora.adapt(&sites()).expect_err("not joined").message;
     assert!(message.contains("alpha_pattern `o_proj` matches no site"), "{message}");
+}
+
+#[test]
+fn lora_plus_speeds_up_all_but_the_first_matrix_and_tables() {
+    let fast = |variant: Variant, targets: Json| {
+        by(variant, json!({"targets": targets, "learning_rate_ratio": 16})).learning_rate_ratios
+    };
+    let found = fast(Variant::Lora, json!(["embed_tokens", "lm_head"]));
+    assert_eq!(found, [1.0, 1.0, 1.0, 16.0]);
+    let found = fast(Variant::Dora, json!(["lm_head"]));
+    assert_eq!(found, [1.0, 16.0, 16.0]);
+    assert_eq!(adapted(json!({})).learning_rate_ratios, [0.0; 0]);
 }

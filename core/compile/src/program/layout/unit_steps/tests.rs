@@ -67,6 +67,7 @@ fn places(draft: &Draft) -> ([u64; 2], u64) {
         trainable: false,
         layout: espalier_interface::WeightLayout::Dense(DType::F32),
         init: espalier_interface::Init::Zeros,
+        learning_rate_ratio: 1.0,
         unit: 0,
     };
     let hidden = ValueLocation::in_arena(0, draft.extent(0, dtypes).expect("of tokens"));
