@@ -101,17 +101,17 @@ fn plugins_of_every_older_interface_load() {
     }
 }
 
-/// The loss, logits and gradients of the tiny Llama with the adapter `ia3` in a library.
+/// The loss, logits and gradients of the tiny Llama with the adapter `scaled` in a library.
 fn adapted(library: &Path, version: [u32; 2]) -> (f64, Vec<f64>, Vec<Vec<f64>>) {
     let dir = tempfile::tempdir().expect("a folder");
     put(
-        &dir.path().join("libia3.so"),
+        &dir.path().join("libscaled.so"),
         &fs::read(library).expect("just built"),
     );
     let dirs = format!("[{:?}]", dir.path());
     let keys = [
         ("run.plugin_dirs", dirs.as_str()),
-        ("plugins", "[\"ia3\"]"),
+        ("plugins", "[\"scaled\"]"),
         ("model.compute", "\"f32\""),
         ("data.max_seq_len", "48"),
         ("data.micro_batch", "4"),
@@ -131,8 +131,8 @@ fn adapted(library: &Path, version: [u32; 2]) -> (f64, Vec<f64>, Vec<Vec<f64>>) 
 
 #[test]
 fn an_adapter_of_interface_0_4_computes_the_same_bits() {
-    let old = adapted(&library_against_kept("ia3", "0.4"), [0, 4]);
-    let current = adapted(&library("ia3"), [ABI_MAJOR, ABI_MINOR]);
+    let old = adapted(&library_against_kept("scaled", "0.4"), [0, 4]);
+    let current = adapted(&library("scaled"), [ABI_MAJOR, ABI_MINOR]);
     assert_eq!(old, current);
 }
 

@@ -121,8 +121,7 @@ fn runs_with_decomposed_ops_train_as_with_the_op() {
     for (name, keys) in RUNS {
         let job = Job::new(keys);
         let plugins = plugin_folder(&job, "late");
-        let ia3 = plugin_folder(&job, "ia3");
-        let found = format!("run.plugin_dirs=[{plugins:?}, {ia3:?}]");
+        let found = format!("run.plugin_dirs=[{plugins:?}]");
         let [single, double] = ["f32", "f64"].map(|compute| {
             trained(
                 &job,

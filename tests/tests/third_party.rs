@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use espalier_config::{Sources, resolve};
 use espalier_data::MicroBatch;
 use espalier_engine::observer::Unobserved;
-use espalier_engine::step;
 use espalier_system::stop::StopFlag;
 use espalier_tests::{
-    Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
+    Golden, Rig, golden_path, micro_batch, relative_norm,
 };
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use serde_json::Value as Json;
@@ -52,56 +51,6 @@ fn rig(folder: &Path, keys: &[(&str, &str)]) -> Rig {
 }
 
 #[test]
-fn ia3_computes_and_trains_as_in_peft() {
-    let folder = folder(&["ia3"]);
-    let golden = Golden::open("ia3/expected.safetensors");
-    let adapter = format!("{:?}", golden_path("ia3/adapter"));
-    for recompute in ["\"none\"", "\"layer\""] {
-        let keys = [
-            ("model.adapter", adapter.as_str()),
-            ("model.recompute", recompute),
-        ];
-        // The plugin is found by the peft_type in adapter_config.json, which also has its targets.
-        let rig = rig(folder.path(), &keys);
-        let found = rig.loss_and_gradients(&step_of(vec![eval_batch()]));
-        let expected = golden.numbers("loss")[0];
-        assert!(
-            (found - expected).abs() <= 1e-6,
-            "loss {found}, expected {expected}"
-        );
-        let difference = largest_difference(&rig.logits(&eval_batch()), golden.numbers("logits"));
-        assert!(difference <= 2e-5, "logits differ by {difference}");
-        let compare = |prefix: &str, most: f64, of: &dyn Fn(&str) -> Vec<f64>| {
-            let names = golden.names().filter_map(|name| name.strip_prefix(prefix));
-            let names: Vec<&str> = names.collect();
-            assert_eq!(names.len(), 6, "three factors for each of two layers");
-            for name in names {
-                let expected = golden.numbers(&format!("{prefix}{name}"));
-                let distance = relative_norm(&of(name), expected);
-                assert!(distance <= most, "{prefix}{name} is off by {distance}");
-            }
-        };
-        compare("grad.", 1e-5, &|name| rig.gradient(name));
-        let rows = Golden::open("llama/data.safetensors").rows("train_tokens");
-        let steps = golden
-            .numbers("curve.loss")
-            .iter()
-            .zip(golden.numbers("curve.norm"));
-        for (index, (rows, (loss, norm))) in rows.chunks(4).zip(steps).enumerate() {
-            let batch = step_of(vec![micro_batch(rows, rows)]);
-            let at = [index as u64, 10];
-            let found = step::train(&rig.executor, &rig.config.optim, &batch, at, 42);
-            let found = found.expect("a step");
-            let distance = (found.loss - loss).abs();
-            assert!(distance <= 1e-5, "step {index}: loss is off by {distance}");
-            let distance = (found.grad_norm / norm - 1.0).abs();
-            assert!(distance <= 1e-4, "step {index}: norm is off by {distance}");
-        }
-        compare("last.", 2e-4, &|name| rig.values(name));
-    }
-}
-
-#[test]
 fn codes_of_three_bits_decode_to_the_weight_in_every_window() {
     let folder = folder(&["decode-only"]);
     let plugins = ("plugins", "[\"decode-only\", \"lora\"]");
@@ -136,7 +85,7 @@ fn merged(folder: &Path, keys: &[&str]) -> Golden {
 
 #[test]
 fn a_merge_decomposes_the_fragments_ops_and_releases_its_kernels() {
-    let folder = folder(&["ia3", "late"]);
+    let folder = folder(&["late"]);
     let expected = merged(folder.path(), &[]);
     let report = folder.path().join("late.jsonl");
     let found = merged(

@@ -110,9 +110,9 @@ fn described_and_decoding_quantizers_train_resume_evaluate_and_generate() {
 }
 
 #[test]
-fn ia3_trains_resumes_and_is_merged() {
-    let samples = Samples::new(&["ia3"]);
-    let learned = samples.trains("ia3");
+fn an_adapter_trains_resumes_and_is_merged() {
+    let samples = Samples::new(&["scaled"]);
+    let learned = samples.trains("scaled");
     assert!(learned.files.contains_key("adapter_config.json"));
     let common = format!(
         "--model {} --plugin-dir plugins --adapter whole/adapter",

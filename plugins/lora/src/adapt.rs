@@ -3,11 +3,9 @@
 use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
 use espalier_interface::{Init, Result};
 
+use crate::config_file::PREFIX;
 use crate::fragment;
 use crate::settings::{Settings, Variant};
-
-/// PEFT's prefix of a module's name in the keys of `adapter_model.safetensors`.
-const PREFIX: &str = "base_model.model.";
 
 /// The params and fragments of the sites that the targets name.
 ///

@@ -1,13 +1,15 @@
-//! LoRA and DoRA: low-rank matrices beside linears, embeddings and the head, as PEFT computes and
-//! stores them.
+//! LoRA, DoRA and IA3 on linears, embeddings and the head, as PEFT computes and stores them.
 //!
 //! LoRA is `y = base(x) + s B A dropout(x)` with `A [R, M]`, `B [N, R]` and `s = alpha / R`, or
 //! `alpha / sqrt(R)` for rsLoRA. DoRA (Liu et al. 2024) also trains the length of each row: `W' =
-//! m / ||W + s B A|| (W + s B A)`, row by row, with `m [N]` beginning as `||W||`.
+//! m / ||W + s B A|| (W + s B A)`, row by row, with `m [N]` beginning as `||W||`. IA3 trains a
+//! factor for each channel.
 
 mod adapt;
 mod component;
+mod config_file;
 mod fragment;
+mod ia3;
 mod initialise;
 mod patterns;
 mod saved;
@@ -15,7 +17,8 @@ mod settings;
 mod targets;
 
 pub use component::{DORA, LORA, Lora};
+pub use ia3::{IA3, Ia3};
 pub use settings::{Settings, Variant};
 pub use targets::Targets;
 
-espalier_interface::declare_plugin! { name: "lora", components: &[LORA, DORA] }
+espalier_interface::declare_plugin! { name: "lora", components: &[LORA, DORA, IA3] }

@@ -4,11 +4,9 @@ use espalier_interface::adaptation::Site;
 use espalier_interface::{Options, PluginError, Result};
 use serde_json::{Map, Value as Json, json};
 
+use crate::config_file::{self, PEFT_VERSION, get, is_unused, refused};
 use crate::settings::{Scaling, Settings, Variant};
 use crate::targets;
-
-/// The PEFT release whose keys are written.
-const PEFT_VERSION: &str = "0.21.2";
 
 /// Keys that do not change the adapter's function.
 const IGNORED: [&str; 9] = [
@@ -80,20 +78,14 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
 /// `UNSUPPORTED` for a key that asks for a feature that this adapter lacks, and for the other
 /// variant; `INVALID` for a missing key.
 pub fn read(variant: Variant, config: &Json) -> Result<Options> {
-    let Some(object) = config.as_object() else {
-        return Err(PluginError::invalid(
-            "adapter_config.json: expected an object",
-        ));
-    };
+    let object = config_file::object(config)?;
     for (key, value) in object {
         check(key, value)?;
     }
     // Last: of a file that neither variant reads, the key that neither does is named.
     check_variant(variant, object.get("use_dora").unwrap_or(&Json::Null))?;
-    let get = |key: &str| object.get(key).filter(|value| !value.is_null());
-    if get("peft_type").is_none() {
-        return Err(missing("peft_type"));
-    }
+    config_file::require(object, "peft_type")?;
+    let get = |key: &str| get(object, key);
     let mut options = Map::new();
     // PEFT's own defaults where a key is left out.
     options.insert("rank".into(), get("r").cloned().unwrap_or(json!(8)));
@@ -105,7 +97,7 @@ pub fn read(variant: Variant, config: &Json) -> Result<Options> {
         "dropout".into(),
         get("lora_dropout").cloned().unwrap_or(json!(0.0)),
     );
-    let targets = get("target_modules").ok_or_else(|| missing("target_modules"))?;
+    let targets = config_file::require(object, "target_modules")?;
     options.insert("targets".into(), targets.clone());
     options.insert(
         "rslora".into(),
@@ -133,11 +125,10 @@ fn check(key: &str, value: &Json) -> Result<()> {
         _ => IGNORED.contains(&key) || is_unused(value),
     };
     if accepted {
-        return Ok(());
+        Ok(())
+    } else {
+        Err(refused(key, value))
     }
-    Err(PluginError::unsupported(format!(
-        "adapter_config.json: `{key}` is {value}, which this adapter does not do"
-    )))
 }
 
 /// Refuses the files of the other variant by its name.
@@ -154,21 +145,6 @@ fn check_variant(variant: Variant, use_dora: &Json) -> Result<()> {
     Err(PluginError::unsupported(format!(
         "adapter_config.json: `use_dora` is {other}"
     )))
-}
-
-/// True for a value that PEFT writes for an unused feature.
-fn is_unused(value: &Json) -> bool {
-    match value {
-        Json::Null | Json::Bool(false) => true,
-        Json::String(text) => text.is_empty(),
-        Json::Array(list) => list.is_empty(),
-        Json::Object(object) => object.is_empty(),
-        _ => false,
-    }
-}
-
-fn missing(key: &str) -> PluginError {
-    PluginError::invalid(format!("adapter_config.json: `{key}` is missing"))
 }
 
 /// A number as PEFT writes it: whole ones without a fraction.

@@ -1,4 +1,5 @@
-"""Makes an IA3 adapter for the tiny Llama with peft, and what the model computes and learns with it.
+"""Makes an IA3 adapter for the tiny Llama with peft, and what the model computes and learns with it, on a
+dense and on an NF4 base.
 
 usage: make_ia3.py GOLDEN OUT
 
@@ -17,7 +18,9 @@ import torch
 import transformers
 from peft import IA3Config, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
+from transformers import BitsAndBytesConfig, LlamaForCausalLM
+
+import flat_dequantize  # noqa: F401  (repairs bitsandbytes' CPU decoding)
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -25,14 +28,22 @@ torch.set_num_threads(1)
 FROM = Path(sys.argv[1]) / "llama"
 OUT = Path(sys.argv[2]) / "ia3"
 ADAMW = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-STEPS = 10
 
 data = load_file(FROM / "data.safetensors")
 tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
 
 
-def base():
-    return LlamaForCausalLM.from_pretrained(FROM / "tiny-trained", dtype=torch.float32)
+def base(kind):
+    options = {}
+    if kind == "nf4":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.float32,
+        )
+        options = dict(quantization_config=quantization, device_map="cpu")
+    return LlamaForCausalLM.from_pretrained(FROM / "tiny-trained", dtype=torch.float32, **options)
 
 
 def stored(tensor):
@@ -46,7 +57,7 @@ def make_adapter():
         target_modules=["k_proj", "v_proj", "down_proj"],
         feedforward_modules=["down_proj"],
     )
-    model = get_peft_model(base(), config)
+    model = get_peft_model(base("f32"), config)
     torch.manual_seed(7)
     with torch.no_grad():
         for name, param in model.named_parameters():
@@ -57,11 +68,12 @@ def make_adapter():
     path = OUT / "adapter/adapter_config.json"
     saved = json.loads(path.read_text())
     saved["base_model_name_or_path"] = "llama/tiny-trained"
+    saved["target_modules"] = sorted(saved["target_modules"])
     path.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
-def adapted():
-    return PeftModel.from_pretrained(base(), OUT / "adapter", is_trainable=True).train()
+def adapted(kind):
+    return PeftModel.from_pretrained(base(kind), OUT / "adapter", is_trainable=True).train()
 
 
 def trained(model):
@@ -72,27 +84,41 @@ def trained(model):
     }
 
 
+def computed(kind, out):
+    model = adapted(kind)
+    result = model(input_ids=tokens, labels=tokens)
+    result.loss.backward()
+    out["logits"], out["loss"] = stored(result.logits), stored(result.loss).reshape(1)
+    for name, param in trained(model).items():
+        out[f"grad.{name}"] = stored(param.grad)
+
+
+def curve(kind, out):
+    model = adapted(kind)
+    optimizer = torch.optim.AdamW(trained(model).values(), **ADAMW)
+    losses, norms = [], []
+    for batch in train_tokens:
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(trained(model).values(), float("inf")))
+        optimizer.step()
+        losses.append(loss)
+    out["curve.loss"], out["curve.norm"] = stored(torch.stack(losses)), stored(torch.stack(norms))
+    for name, param in trained(model).items():
+        out[f"last.{name}"] = stored(param)
+
+
 shutil.rmtree(OUT, ignore_errors=True)
 OUT.mkdir(parents=True)
 make_adapter()
-expected = {}
-model = adapted()
-result = model(input_ids=tokens, labels=tokens)
-result.loss.backward()
-expected["logits"], expected["loss"] = stored(result.logits), stored(result.loss).reshape(1)
-for name, param in trained(model).items():
-    expected[f"grad.{name}"] = stored(param.grad)
-model = adapted()
-optimizer = torch.optim.AdamW(trained(model).values(), **ADAMW)
-losses, norms = [], []
-for batch in train_tokens[:STEPS]:
-    loss = model(input_ids=batch, labels=batch).loss
-    optimizer.zero_grad()
-    loss.backward()
-    norms.append(torch.nn.utils.clip_grad_norm_(trained(model).values(), float("inf")))
-    optimizer.step()
-    losses.append(loss)
-expected["curve.loss"], expected["curve.norm"] = stored(torch.stack(losses)), stored(torch.stack(norms))
-for name, param in trained(model).items():
-    expected[f"last.{name}"] = stored(param)
-save_file(expected, OUT / "expected.safetensors")
+for kind in ("f32", "nf4"):
+    expected = {}
+    curve(kind, expected)
+    if kind == "f32":
+        computed(kind, expected)
+        merged = adapted(kind).merge_and_unload().state_dict()
+        for weight in ("self_attn.k_proj", "mlp.down_proj"):
+            name = f"model.layers.0.{weight}.weight"
+            expected[f"merged.{name}"] = stored(merged[name])
+    save_file(expected, OUT / f"expected_{kind}.safetensors")

@@ -65,21 +65,25 @@ impl Subject {
 
     /// A third party's adapter of `tests/plugins`; it has golden files of the first two bases.
     pub fn third_party(name: &'static str, params: usize) -> Self {
-        let found = Subject {
-            bases: &BASES[..2],
-            ..Subject::shipped(name, params)
-        };
+        let found = Subject::shipped(name, params).on_bases(2);
         let library = espalier_samples::library(name);
         let file = library.file_name().expect("a library is a file");
         fs::copy(&library, found.folder.path().join(file)).expect("a copy");
         found
     }
 
-    /// This adapter with the golden files in `folder`, which are of the dense base alone.
+    /// This adapter with the golden files in `folder`.
     pub fn with_golden(self, folder: &'static str) -> Self {
         Subject {
             golden: folder,
-            bases: &BASES[..1],
+            ..self
+        }
+    }
+
+    /// This adapter with golden files of the first `count` of [`BASES`].
+    pub fn on_bases(self, count: usize) -> Self {
+        Subject {
+            bases: &BASES[..count],
             ..self
         }
     }

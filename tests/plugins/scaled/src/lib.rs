@@ -1,5 +1,5 @@
-//! The adapter `ia3` (Liu et al. 2022): a trained factor for each channel, as PEFT computes and
-//! stores it.
+//! The adapter `scaled`, a trained factor for each channel, which reads and writes PEFT's IA3 (Liu et
+//! al. 2022). The smallest adapter of a third party; it builds against interface 0.4.
 //!
 //! `y = base(x) * l` with `l [N, 1]`; at feed-forward modules `y = base(x * l)` with `l [1, M]`.
 
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 const PREFIX: &str = "base_model.model.";
 
 /// Which sites are scaled, by the ends of their names.
-struct Ia3 {
+struct Scaled {
     targets: Vec<String>,
     /// Those of the targets that scale their input.
     feedforward: Vec<String>,
@@ -30,12 +30,12 @@ enum Scales {
     Output,
 }
 
-impl Ia3 {
+impl Scaled {
     fn new(options: &Options) -> Result<Self> {
         let targets = options.texts("targets")?;
         let feedforward = options.texts("feedforward")?;
         match feedforward.iter().find(|name| !targets.contains(name)) {
-            None => Ok(Ia3 {
+            None => Ok(Scaled {
                 targets,
                 feedforward,
             }),
@@ -79,7 +79,7 @@ fn ends(site: &Site, name: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-impl Adapter for Ia3 {
+impl Adapter for Scaled {
     fn adapt(&self, sites: &[Site]) -> Result<Adaptation> {
         let mut made = Adaptation::default();
         for (index, scales) in self.pick(sites)? {
@@ -113,7 +113,7 @@ impl Adapter for Ia3 {
 }
 
 fn fragment([rows, cols]: [u64; 2], scales: Scales) -> Graph {
-    let mut graph = Graph::new("ia3");
+    let mut graph = Graph::new("scaled");
     let source = Source::Previous("input".to_owned());
     let x = graph.input(source, [Dim::Tokens, Dim::Fixed(cols)], DType::COMPUTE);
     let out = match scales {
@@ -132,10 +132,10 @@ fn fragment([rows, cols]: [u64; 2], scales: Scales) -> Graph {
     graph
 }
 
-const IA3: Component = Component {
-    name: "ia3",
+const SCALED: Component = Component {
+    name: "scaled",
     role: Role::ADAPTER,
-    doc: "IA3: a trained factor for each channel; reads and writes PEFT adapters",
+    doc: "a trained factor for each channel; reads and writes PEFT's IA3",
     options: &[
         OptionSpec {
             name: "targets",
@@ -153,7 +153,7 @@ const IA3: Component = Component {
         },
     ],
     capabilities: &[("peft_types", "IA3")],
-    create: |options, _| Ok(Instance::Adapter(Box::new(Ia3::new(options)?))),
+    create: |options, _| Ok(Instance::Adapter(Box::new(Scaled::new(options)?))),
 };
 
-espalier_interface::declare_plugin! { name: "ia3", components: &[IA3] }
+espalier_interface::declare_plugin! { name: "scaled", components: &[SCALED] }
