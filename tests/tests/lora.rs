@@ -6,7 +6,9 @@ use adapting::Subject;
 
 /// Two params for each of 6 sites, with ranks 8, 4 and 2.
 fn with_patterns() -> Subject {
-    Subject::shipped("lora", 12).with_golden("lora/patterns").on_bases(1)
+    Subject::shipped("lora", 12)
+        .with_golden("lora/patterns")
+        .on_bases(1)
 }
 
 #[test]
@@ -33,7 +35,9 @@ fn the_config_that_is_saved_has_pefts_patterns() {
 /// what is empty here.
 #[test]
 fn twenty_steps_of_lora_plus_follow_pefts_on_one_and_three_ranks() {
-    let plus = Subject::shipped("lora", 10).with_golden("lora/plus").on_bases(1);
+    let plus = Subject::shipped("lora", 10)
+        .with_golden("lora/plus")
+        .on_bases(1);
     plus.trains_as_peft_with(&[
         ("adapter.lora.learning_rate_ratio", "4"),
         (

@@ -7,9 +7,7 @@ use espalier_config::{Sources, resolve};
 use espalier_data::MicroBatch;
 use espalier_engine::observer::Unobserved;
 use espalier_system::stop::StopFlag;
-use espalier_tests::{
-    Golden, Rig, golden_path, micro_batch, relative_norm,
-};
+use espalier_tests::{Golden, Rig, golden_path, micro_batch, relative_norm};
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use serde_json::Value as Json;
 use tempfile::TempDir;

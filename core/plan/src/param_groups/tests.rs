@@ -127,7 +127,11 @@ fn params_at_an_adapters_rates_are_groups_unless_a_pattern_has_a_rate() {
     let slow = rule("*.up.*", Some(1e-5), None);
     let decayed = rule("*.q.weight", None, Some(0.5));
     let groups = |rules: &[GroupRule]| {
-        listed(&ParamGroups::of(&decaying(rules), &params, Training::Adapter))
+        listed(&ParamGroups::of(
+            &decaying(rules),
+            &params,
+            Training::Adapter,
+        ))
     };
     let fast = "others, at 16 times the rate".to_owned();
     let expected = [

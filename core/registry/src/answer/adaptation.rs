@@ -79,7 +79,10 @@ fn rates(adaptation: &Adaptation) -> PluginResult<()> {
             ratios.len()
         )));
     }
-    match ratios.iter().find(|ratio| !(0.0..f64::INFINITY).contains(*ratio)) {
+    match ratios
+        .iter()
+        .find(|ratio| !(0.0..f64::INFINITY).contains(*ratio))
+    {
         None => Ok(()),
         Some(ratio) => Err(lie(format!(
             "a ratio of learning rates is {ratio}, expected a number of 0 or more"

@@ -196,16 +196,27 @@ fn a_dora_also_trains_magnitudes_that_begin_from_the_weight() {
     assert_eq!((names(".weight"), names(".lora_magnitude_vector")), (6, 3));
     let magnitude = &adaptation.params[8];
     let key = "base_model.model.lm_head.lora_magnitude_vector";
-    assert_eq!((magnitude.name.as_str(), &magnitude.shape[..]), (key, &[512][..]));
+    assert_eq!(
+        (magnitude.name.as_str(), &magnitude.shape[..]),
+        (key, &[512][..])
+    );
     assert_eq!(magnitude.init, Init::FromWeight);
-    assert!(adaptation.joins.iter().all(|join| join.base_weight() == Some(0)));
+    assert!(
+        adaptation
+            .joins
+            .iter()
+            .all(|join| join.base_weight() == Some(0))
+    );
     let products = |changes: Json| {
         let nodes = by(Variant::Dora, changes).joins[0].fragment.nodes.clone();
         nodes.iter().filter(|node| node.op == "linear").count()
     };
     // With dropout the weight has a product of its own.
     assert_eq!(products(json!({"targets": ["down_proj"]})), 2);
-    assert_eq!(products(json!({"targets": ["down_proj"], "dropout": 0.1})), 3);
+    assert_eq!(
+        products(json!({"targets": ["down_proj"], "dropout": 0.1})),
+        3
+    );
 }
 
 #[test]
@@ -230,7 +241,11 @@ fn patterns_give_single_sites_their_rank_and_factor() {
             .map(|join| {
                 let nodes = join.fragment.nodes.iter();
                 let mut factors = nodes.filter(|node| node.op == "add");
-                let factor = factors.next().expect("an update").attributes.number("alpha");
+                let factor = factors
+                    .next()
+                    .expect("an update")
+                    .attributes
+                    .number("alpha");
                 let rank = adaptation.params[join.params[0]].shape[0];
                 (rank, factor.expect("given"))
             })
@@ -247,13 +262,20 @@ fn a_pattern_of_a_site_that_is_no_target_is_refused() {
         json!({"targets": ["q_proj"], "alpha_pattern": {"o_proj": 4}}),
     );
     let message = lora.adapt(&sites()).expect_err("not joined").message;
-    assert!(message.contains("alpha_pattern `o_proj` matches no site"), "{message}");
+    assert!(
+        message.contains("alpha_pattern `o_proj` matches no site"),
+        "{message}"
+    );
 }
 
 #[test]
 fn lora_plus_speeds_up_all_but_the_first_matrix_and_tables() {
     let fast = |variant: Variant, targets: Json| {
-        by(variant, json!({"targets": targets, "learning_rate_ratio": 16})).learning_rate_ratios
+        by(
+            variant,
+            json!({"targets": targets, "learning_rate_ratio": 16}),
+        )
+        .learning_rate_ratios
     };
     let found = fast(Variant::Lora, json!(["embed_tokens", "lm_head"]));
     assert_eq!(found, [1.0, 1.0, 1.0, 16.0]);

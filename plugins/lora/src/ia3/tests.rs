@@ -15,9 +15,17 @@ fn sites() -> Vec<Site> {
     };
     vec![
         site("model.embed_tokens", SiteKind::Embedding, [512, 64]),
-        site("model.layers.0.self_attn.k_proj", SiteKind::Linear, [32, 64]),
+        site(
+            "model.layers.0.self_attn.k_proj",
+            SiteKind::Linear,
+            [32, 64],
+        ),
         site("model.layers.0.mlp.down_proj", SiteKind::Linear, [64, 176]),
-        site("model.layers.1.self_attn.k_proj", SiteKind::Linear, [32, 64]),
+        site(
+            "model.layers.1.self_attn.k_proj",
+            SiteKind::Linear,
+            [32, 64],
+        ),
         site("model.layers.1.mlp.down_proj", SiteKind::Linear, [64, 176]),
         site("lm_head", SiteKind::Head, [512, 64]),
     ]
@@ -61,9 +69,21 @@ fn feedforward_modules_scale_their_input() {
 fn what_no_linear_answers_to_is_refused() {
     for (targets, feedforward, words) in [
         (json!(["k_prj"]), json!([]), "the nearest is `k_proj`"),
-        (json!(["k_proj"]), json!(["down_proj"]), "feedforward module `down_proj`"),
-        (json!(["embed_tokens"]), json!([]), "token table `model.embed_tokens`"),
-        (json!(["k_proj"]), json!("all-linear"), "expected a list of names"),
+        (
+            json!(["k_proj"]),
+            json!(["down_proj"]),
+            "feedforward module `down_proj`",
+        ),
+        (
+            json!(["embed_tokens"]),
+            json!([]),
+            "token table `model.embed_tokens`",
+        ),
+        (
+            json!(["k_proj"]),
+            json!("all-linear"),
+            "expected a list of names",
+        ),
         (json!(["k_proj"]), json!("("), "no regular expression"),
     ] {
         let refused = ia3(targets, feedforward).and_then(|adapter| adapter.adapt(&sites()));
@@ -124,5 +144,8 @@ fn unsupported_features_are_named() {
     }
     let error = saved::read(&json!({"peft_type": "IA3", "target_modules": ["k_proj"]}));
     let error = error.expect_err("PEFT's default is of the model");
-    assert!(error.message.contains("`feedforward_modules` is missing"), "{error}");
+    assert!(
+        error.message.contains("`feedforward_modules` is missing"),
+        "{error}"
+    );
 }

@@ -63,7 +63,10 @@ fn whole_alphas_are_written_as_peft_writes_them() {
 
 #[test]
 fn missing_keys_take_pefts_defaults() {
-    let read = read(Variant::Lora, &json!({"peft_type": "LORA", "target_modules": ".*q_proj"}));
+    let read = read(
+        Variant::Lora,
+        &json!({"peft_type": "LORA", "target_modules": ".*q_proj"}),
+    );
     let options = read.expect("enough for PEFT");
     assert_eq!(options.0["rank"], 8);
     assert_eq!(options.0["alpha"], 8);
