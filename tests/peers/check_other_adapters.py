@@ -1,6 +1,6 @@
-"""Adapters other than LoRA, `dora` and the third party's `hira`: what the host trains with them loads
-in real PEFT, on a dense and on an NF4 base, with the host's held-out loss and logits; what PEFT writes
-comes back bit for bit, and trains on as in PEFT."""
+"""Adapters other than plain LoRA, of which `hira` is a third party's: what the host trains with them
+loads in real PEFT, on a dense and on an NF4 base, with the host's held-out loss and logits; what PEFT
+writes comes back bit for bit, and trains on as in PEFT."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import torch
-from peft import HiraConfig, LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import HiraConfig, IA3Config, LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from runs import GOLDEN, MODEL, OUT, base, data, expect_near, loss, metrics, train
 from safetensors.torch import load_file
 
@@ -22,6 +22,10 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 OPTIONS = {
     "dora": {"rank": 8, "alpha": 16},
     "dora-rslora": {"rank": 8, "alpha": 16, "rslora": "true", "targets": '["v_proj", "down_proj"]'},
+    "dora-patterns": {"rank": 8, "rank_pattern": "{q_proj = 4}", "alpha_pattern": "{v_proj = 3}"},
+    "lora-patterns": {"rank": 8, "rank_pattern": "{q_proj = 4}", "alpha_pattern": "{v_proj = 3}"},
+    "lora-whole": {"rank": 8, "targets": '["q_proj"]', "modules_to_save": '["embed_tokens", "lm_head"]'},
+    "ia3": {"targets": '"all-linear"'},
     "hira": {"rank": 8},
 }
 BY_PEFT = {
@@ -29,8 +33,16 @@ BY_PEFT = {
     "dora-rslora": LoraConfig(
         r=8, lora_alpha=8, use_dora=True, use_rslora=True, target_modules=["up_proj"], task_type="CAUSAL_LM"
     ),
+    "lora-patterns": LoraConfig(
+        r=8, target_modules=TARGETS, rank_pattern={"0.mlp.*": 2}, alpha_pattern={"up_proj": 3}, task_type="CAUSAL_LM"
+    ),
+    "lora-whole": LoraConfig(r=4, target_modules=["up_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"),
+    "ia3": IA3Config(
+        target_modules=["k_proj", "up_proj"], feedforward_modules=["up_proj"], task_type="CAUSAL_LM"
+    ),
     "hira": HiraConfig(r=4, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM"),
 }
+SETS = {"target_modules", "feedforward_modules"}
 FREE = {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
 
 
@@ -97,8 +109,8 @@ def check_start(name, path):
     fail_unless_equal(f"{name} from PEFT", weights(out / "adapter"), weights(path))
     before, after = settings(path), settings(out / "adapter")
     for key, value in after.items():
-        was = sorted(before[key]) if key == "target_modules" else before.get(key)
-        came = sorted(value) if key == "target_modules" else value
+        was = sorted(before[key]) if key in SETS else before.get(key)
+        came = sorted(value) if key in SETS else value
         if key not in FREE and came != was:
             sys.exit(f"{name} from PEFT: {key} was {was}, came back as {came}")
     print(f"{name} from PEFT: {len(weights(path))} tensors came back unchanged")
@@ -121,7 +133,7 @@ def check_curve(name, kind):
 for kind in ("f32", "nf4"):
     for name in OPTIONS:
         check_export(name, kind)
-    for name in ("dora", "hira"):
+    for name in ("dora", "ia3", "hira"):
         check_curve(name, kind)
 for name in BY_PEFT:
     check_start(name, by_peft(name))

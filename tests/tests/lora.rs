@@ -1,6 +1,10 @@
-//! What PEFT has for LoRA beside one rank and one rate: ranks and alphas of single sites, and LoRA+.
+//! What PEFT has for LoRA beside one rank and one rate: ranks and alphas of single sites,
+//! LoRA+, and modules that are trained whole.
 
 mod adapting;
+
+use espalier_tests::Golden;
+use espalier_trainer::convert::merge::MergeOptions;
 
 use adapting::Subject;
 
@@ -9,11 +13,6 @@ fn with_patterns() -> Subject {
     Subject::shipped("lora", 12)
         .with_golden("lora/patterns")
         .on_bases(1)
-}
-
-#[test]
-fn ranks_and_alphas_of_single_sites_give_pefts_logits_and_gradients() {
-    with_patterns().computes_as_peft();
 }
 
 #[test]
@@ -45,4 +44,33 @@ fn twenty_steps_of_lora_plus_follow_pefts_on_one_and_three_ranks() {
             "[{pattern=\"*.lora_embedding_*\", learning_rate=1e-4}]",
         ),
     ]);
+}
+
+/// Two params for each of 2 sites; the head and the token table.
+fn with_whole_modules() -> Subject {
+    Subject::shipped("lora", 6)
+        .with_golden("lora/whole")
+        .on_bases(1)
+}
+
+#[test]
+fn twenty_steps_with_whole_modules_follow_pefts_on_one_and_three_ranks() {
+    with_whole_modules().trains_as_peft();
+}
+
+#[test]
+fn whole_modules_are_merged_as_they_were_saved() {
+    let options = MergeOptions::default();
+    let place = with_whole_modules().merged(["llama/tiny-trained", "adapter"], options, &[]);
+    let merged = Golden::read(&place.path().join("out/model.safetensors"));
+    let adapter = Golden::open("lora/whole/adapter/adapter_model.safetensors");
+    for weight in ["lm_head.weight", "model.embed_tokens.weight"] {
+        let trained = adapter.numbers(&format!("base_model.model.{weight}"));
+        assert_eq!(merged.numbers(weight), trained, "{weight}");
+    }
+}
+
+#[test]
+fn the_config_that_is_saved_has_pefts_modules_to_save() {
+    with_whole_modules().saves_the_config_of_peft();
 }

@@ -120,8 +120,8 @@ fn accepts(option: &OptionDescriptor, value: &Json) -> bool {
             Json::Array(list) => list.iter().all(|one| one.is_string() && allowed(one)),
             _ => value.is_string() && allowed(value),
         },
-        "integer table" => numbers(value, &|one| is_whole(one) && allowed(one)),
-        "number table" => numbers(value, &allowed),
+        "integer_table" => numbers(value, &|one| is_whole(one) && allowed(one)),
+        "number_table" => numbers(value, &allowed),
         // A type of a later interface: the plugin checks it itself.
         _ => true,
     }
@@ -144,8 +144,8 @@ fn expected(option: &OptionDescriptor) -> String {
         "number" => "a number",
         "text" => "a text",
         "texts" => "a text or a list of texts",
-        "integer table" => "a table of whole numbers by name",
-        "number table" => "a table of numbers by name",
+        "integer_table" => "a table of whole numbers by name",
+        "number_table" => "a table of numbers by name",
         other => other,
     };
     match option.range.as_str() {

@@ -43,7 +43,7 @@ fn of_option(option: &OptionDescriptor) -> Checked {
             Json::Array(list) => list.iter().all(Json::is_string),
             one => one.is_string(),
         },
-        "integer table" | "number table" => default.is_object(),
+        "integer_table" | "number_table" => default.is_object(),
         other => {
             return Err(format!("type `{other}` is none that this interface knows").into());
         }

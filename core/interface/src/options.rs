@@ -21,9 +21,9 @@ impl OptionKind {
     /// A text or a list of texts.
     pub const TEXTS: OptionKind = OptionKind("texts");
     /// A table: whole numbers by names, each in the range.
-    pub const INTEGER_TABLE: OptionKind = OptionKind("integer table");
+    pub const INTEGER_TABLE: OptionKind = OptionKind("integer_table");
     /// A table: numbers by names, each in the range.
-    pub const NUMBER_TABLE: OptionKind = OptionKind("number table");
+    pub const NUMBER_TABLE: OptionKind = OptionKind("number_table");
 }
 
 /// An option as its component declares it. It is constant, so that it can be read from a library

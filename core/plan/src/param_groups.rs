@@ -53,8 +53,8 @@ pub struct GroupPart {
 impl ParamGroups {
     /// The groups of `params`: those of the patterns in their order, then the others. A param is in
     /// the group of the first pattern that matches its name. Where biases and norms are exempt from
-    /// decay, they are apart, unless their pattern has a decay of its own. So are params to which an
-    /// adapter gives another rate, unless their pattern has a rate of its own.
+    /// decay, they are apart, unless their pattern has a decay of its own. So are params to which
+    /// an adapter gives another rate, unless their pattern has a rate of its own.
     pub fn of(optim: &OptimOptions, params: &[Param], training: Training) -> Self {
         let exempts = training == Training::Full && !optim.decay_norms_and_biases;
         let mut found = ParamGroups {

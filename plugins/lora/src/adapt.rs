@@ -6,8 +6,10 @@ use espalier_interface::{Init, Result};
 use crate::config_file::PREFIX;
 use crate::fragment;
 use crate::settings::{Settings, Variant};
+use crate::whole;
 
-/// The params and fragments of the sites that the targets name.
+/// The params and fragments of the sites that the targets name, and of those that are trained
+/// whole.
 ///
 /// # Errors
 /// As [`Settings::pick`].
@@ -38,6 +40,13 @@ pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
             fragment: fragment::build(site, settings),
             params: (first..adaptation.params.len()).collect(),
         });
+    }
+    for index in settings.whole(sites)? {
+        whole::join(index, &sites[index], &mut adaptation);
+    }
+    if !adaptation.learning_rate_ratios.is_empty() {
+        let params = adaptation.params.len();
+        adaptation.learning_rate_ratios.resize(params, 1.0);
     }
     Ok(adaptation)
 }

@@ -40,7 +40,7 @@ impl Adapter for Lora {
     }
 
     fn initialise(&self, call: InitialiseCall<'_>) -> Result<()> {
-        initialise::magnitudes(call)
+        initialise::initialise(call)
     }
 }
 
@@ -63,6 +63,7 @@ pub const LORA: Component = Component {
         RSLORA,
         RANK_PATTERN,
         ALPHA_PATTERN,
+        MODULES_TO_SAVE,
         LEARNING_RATE_RATIO,
     ],
     capabilities: &[("peft_types", "LORA")],
@@ -92,6 +93,7 @@ pub const DORA: Component = Component {
         RSLORA,
         RANK_PATTERN,
         ALPHA_PATTERN,
+        MODULES_TO_SAVE,
         LEARNING_RATE_RATIO,
     ],
     capabilities: &[("peft_types", "LORA")],
@@ -155,4 +157,12 @@ const LEARNING_RATE_RATIO: OptionSpec = OptionSpec {
     default: "1.0",
     range: "1..",
     doc: "LoRA+: learning rate of B, and of magnitudes, over that of A; not for embeddings",
+};
+
+const MODULES_TO_SAVE: OptionSpec = OptionSpec {
+    name: "modules_to_save",
+    kind: OptionKind::TEXTS,
+    default: "[]",
+    range: "",
+    doc: "token table, head or linears that are trained whole, by the ends of their names",
 };

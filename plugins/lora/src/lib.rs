@@ -15,6 +15,7 @@ mod patterns;
 mod saved;
 mod settings;
 mod targets;
+mod whole;
 
 pub use component::{DORA, LORA, Lora};
 pub use ia3::{IA3, Ia3};

@@ -27,6 +27,10 @@ const IGNORED: [&str; 9] = [
 /// As [`Settings::pick`].
 pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Json> {
     let chosen = settings.pick(sites)?;
+    let modules_to_save = match settings.modules_to_save.as_slice() {
+        [] => Json::Null,
+        _ => json!(targets::shortest(sites, &settings.whole(sites)?)),
+    };
     Ok(json!({
         "alora_invocation_tokens": null,
         "alpha_pattern": settings.alphas.written(),
@@ -52,7 +56,7 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
         "lora_ga_config": null,
         "megatron_config": null,
         "megatron_core": "megatron.core",
-        "modules_to_save": null,
+        "modules_to_save": modules_to_save,
         "monteclora_config": null,
         "peft_type": "LORA",
         "peft_version": PEFT_VERSION,
@@ -103,6 +107,8 @@ pub fn read(variant: Variant, config: &Json) -> Result<Options> {
         "rslora".into(),
         get("use_rslora").cloned().unwrap_or(json!(false)),
     );
+    let whole = get("modules_to_save").cloned().unwrap_or(json!([]));
+    options.insert("modules_to_save".into(), whole);
     for pattern in ["rank_pattern", "alpha_pattern"] {
         let table = get(pattern).cloned().unwrap_or(json!({}));
         options.insert(pattern.into(), table);
@@ -114,7 +120,7 @@ pub fn read(variant: Variant, config: &Json) -> Result<Options> {
 fn check(key: &str, value: &Json) -> Result<()> {
     let accepted = match key {
         "r" | "lora_alpha" | "lora_dropout" | "target_modules" | "use_rslora" | "use_dora"
-        | "rank_pattern" | "alpha_pattern" => true,
+        | "rank_pattern" | "alpha_pattern" | "modules_to_save" => true,
         "peft_type" => value == "LORA",
         "task_type" => value.is_null() || value == "CAUSAL_LM",
         "bias" => value.is_null() || value == "none",

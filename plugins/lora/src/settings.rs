@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use crate::patterns::Patterns;
 use crate::targets::Targets;
+use crate::whole;
 
 /// The settings of a LoRA, independent of its model.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Settings {
     pub targets: Targets,
     /// The divisor of alpha.
     pub scaling: Scaling,
+    /// Sites that are trained whole, by the ends of their names.
+    pub modules_to_save: Vec<String>,
     /// Learning rate of B and of magnitudes over that of A: LoRA+ (Hayou et al. 2024).
     pub learning_rate_ratio: f64,
 }
@@ -63,6 +66,7 @@ impl Settings {
             alphas: Patterns::read("alpha_pattern", options.0.get("alpha_pattern"))?,
             dropout: options.number("dropout")?,
             targets: Targets::read(targets)?,
+            modules_to_save: options.texts("modules_to_save")?,
             learning_rate_ratio: options.number("learning_rate_ratio")?,
             scaling: if options.flag("rslora")? {
                 Scaling::RankRoot
@@ -72,13 +76,16 @@ impl Settings {
         })
     }
 
-    /// Indices of the sites that are joined, in the order of `sites`.
+    /// Indices of the sites that get an update, in the order of `sites`: the targets without the
+    /// sites that are trained whole, as in PEFT.
     ///
     /// # Errors
-    /// `INVALID` as [`Targets::pick`], for a pattern that matches none of them, and where a DoRA is
-    /// to join a token table.
+    /// `INVALID` as [`Targets::pick`] and [`whole::pick`], for a pattern that matches none of them,
+    /// and where a DoRA is to join a token table.
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
-        let chosen = self.targets.pick(sites)?;
+        let whole = self.whole(sites)?;
+        let mut chosen = self.targets.pick(sites)?;
+        chosen.retain(|index| !whole.contains(index));
         let joined: Vec<&Site> = chosen.iter().map(|&index| &sites[index]).collect();
         self.ranks.check(&joined)?;
         self.alphas.check(&joined)?;
@@ -92,6 +99,14 @@ impl Settings {
             ))),
             _ => Ok(chosen),
         }
+    }
+
+    /// Indices of the sites that are trained whole.
+    ///
+    /// # Errors
+    /// As [`whole::pick`].
+    pub fn whole(&self, sites: &[Site]) -> Result<Vec<usize>> {
+        whole::pick(&self.modules_to_save, sites)
     }
 
     /// `R` of a site.

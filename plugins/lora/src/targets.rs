@@ -145,7 +145,8 @@ fn expected(found: &Json) -> PluginError {
     ))
 }
 
-fn nothing(what: &str, wanted: &str, sites: &[Site]) -> PluginError {
+/// The error for `what` matches nothing, with the endings of the sites that there are.
+pub fn nothing(what: &str, wanted: &str, sites: &[Site]) -> PluginError {
     let endings: BTreeSet<&str> = sites.iter().map(|site| ending(&site.name)).collect();
     let hint = nearest(wanted, &endings);
     let endings: Vec<String> = endings.iter().map(|known| format!("`{known}`")).collect();

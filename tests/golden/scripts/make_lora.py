@@ -1,5 +1,5 @@
-"""Makes LoRA adapters for the tiny Llama with peft: one with ranks and alphas of single sites, and one
-that LoRA+ trains; and what the model computes and learns with them.
+"""Makes LoRA adapters for the tiny Llama with peft: one with ranks and alphas of single sites, one that
+LoRA+ trains, and one with modules that are trained whole; and what the model learns with them.
 
 usage: make_lora.py GOLDEN OUT
 
@@ -35,10 +35,10 @@ CONFIGS = {
         alpha_pattern={"0.mlp.down_proj": 4, "v_proj": 3},
     ),
     "plus": dict(target_modules=["q_proj", "down_proj", "embed_tokens"]),
+    "whole": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
 }
 
-data = load_file(LLAMA / "data.safetensors")
-tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
+train_tokens = load_file(LLAMA / "data.safetensors")["train_tokens"]
 
 
 def base():
@@ -55,7 +55,7 @@ def trained(model):
 
 
 def key(name):
-    return name.replace(".default", "")
+    return name.replace(".modules_to_save", "").replace(".default", "")
 
 
 def make_adapter(name):
@@ -65,8 +65,9 @@ def make_adapter(name):
     model = get_peft_model(base(), config)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for param in trained(model).values():
-            param.copy_(0.05 * torch.randn(param.shape, generator=generator))
+        for param_name, param in trained(model).items():
+            noise = 0.05 * torch.randn(param.shape, generator=generator)
+            param.copy_(param + noise if "modules_to_save" in param_name else noise)
     folder = OUT / name / "adapter"
     model.save_pretrained(folder, save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
@@ -79,15 +80,6 @@ def make_adapter(name):
 
 def adapted(name):
     return PeftModel.from_pretrained(base(), OUT / name / "adapter", is_trainable=True).train()
-
-
-def computed(name, out):
-    model = adapted(name)
-    result = model(input_ids=tokens, labels=tokens)
-    result.loss.backward()
-    out["logits"], out["loss"] = stored(result.logits), stored(result.loss).reshape(1)
-    for name, param in trained(model).items():
-        out[f"grad.{key(name)}"] = stored(param.grad)
 
 
 def curve(name, out):
@@ -118,7 +110,6 @@ def main():
         make_adapter(name)
         out = {}
         if name == "patterns":
-            computed(name, out)
             merged = adapted(name).merge_and_unload().state_dict()
             for weight in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"):
                 out[f"merged.{weight}"] = stored(merged[weight])

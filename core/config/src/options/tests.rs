@@ -22,8 +22,8 @@ fn component() -> ComponentDescriptor {
             option("flag", "bool", json!(false), ""),
             option("mode", "text", Json::Null, "fast | exact"),
             option("targets", "texts", json!("all"), ""),
-            option("ranks", "integer table", json!({}), "1..=64"),
-            option("alphas", "number table", json!({}), "0.."),
+            option("ranks", "integer_table", json!({}), "1..=64"),
+            option("alphas", "number_table", json!({}), "0.."),
         ],
         capabilities: Default::default(),
     }
@@ -92,7 +92,7 @@ fn an_unknown_key_is_answered_with_the_nearest() {
     );
     assert!(message.contains("the nearest is `rank`"), "{message}");
     assert!(
-        message.ends_with("known: rank, alpha, flag, mode, targets"),
+        message.ends_with("known: rank, alpha, flag, mode, targets, ranks, alphas"),
         "{message}"
     );
 }

@@ -28,7 +28,7 @@ fn bounds_and_alternatives_come_from_the_range() {
         ("text", json!("a"), "a | b", json!(["b"])),
         ("bool", json!(true), "", json!([false])),
         ("texts", json!("all"), "", json!([])),
-        ("integer table", json!({}), "1..=8", json!([])),
+        ("integer_table", json!({}), "1..=8", json!([])),
     ] {
         let found = alternatives(&option(kind, default.clone(), range));
         assert_eq!(Json::Array(found), expected, "{kind} {default} {range}");

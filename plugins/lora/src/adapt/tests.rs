@@ -44,7 +44,7 @@ fn sites() -> Vec<Site> {
 fn made(variant: Variant, changes: Json) -> Lora {
     let mut options = json!({
         "rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear", "rslora": false,
-        "learning_rate_ratio": 1.0
+        "learning_rate_ratio": 1.0, "modules_to_save": []
     });
     for (key, value) in changes.as_object().expect("an object") {
         options[key] = value.clone();
@@ -282,4 +282,50 @@ fn lora_plus_speeds_up_all_but_the_first_matrix_and_tables() {
     let found = fast(Variant::Dora, json!(["lm_head"]));
     assert_eq!(found, [1.0, 16.0, 16.0]);
     assert_eq!(adapted(json!({})).learning_rate_ratios, [0.0; 0]);
+}
+
+#[test]
+fn modules_to_save_are_trained_whole_and_get_no_update() {
+    let changes = json!({
+        "targets": ["q_proj", "lm_head"], "modules_to_save": ["lm_head", "embed_tokens"],
+        "learning_rate_ratio": 4
+    });
+    let adaptation = adapted(changes);
+    let whole: Vec<_> = adaptation.params[4..]
+        .iter()
+        .map(|param| (param.name.as_str(), &param.shape[..], param.init))
+        .collect();
+    let shape: &[u64] = &[512, 64];
+    assert_eq!(
+        whole,
+        [
+            (
+                "base_model.model.model.embed_tokens.weight",
+                shape,
+                Init::FromWeight
+            ),
+            ("base_model.model.lm_head.weight", shape, Init::FromWeight),
+        ]
+    );
+    let rates = [1.0, 4.0, 1.0, 4.0, 1.0, 1.0];
+    assert_eq!(adaptation.learning_rate_ratios, rates);
+    let ops = |join: usize| adaptation.joins[join].fragment.nodes[0].op.clone();
+    assert_eq!([ops(2), ops(3)], ["embedding", "linear"]);
+}
+
+#[test]
+fn modules_to_save_that_cannot_be_trained_are_refused() {
+    let refusal = |sites: &[Site], name: &str| {
+        let lora = made(Variant::Lora, json!({ "modules_to_save": [name] }));
+        lora.adapt(sites).expect_err(name).message
+    };
+    let message = refusal(&sites(), "model.norm");
+    assert!(message.contains("`model.norm` is no linear"), "{message}");
+    let mut biased = sites();
+    biased[1].has_bias = true;
+    let message = refusal(&biased, "q_proj");
+    assert!(
+        message.contains("0.self_attn.q_proj`, which has a bias"),
+        "{message}"
+    );
 }

@@ -33,7 +33,7 @@ fn made(variant: Variant, mut options: Json) -> Lora {
 fn written_settings_are_read_back() {
     let options = json!({
         "rank": 4, "alpha": 6.5, "dropout": 0.25, "targets": ["v_proj"], "rslora": true,
-        "rank_pattern": {"layers.0.*": 2, "v_proj": 8}, "alpha_pattern": {"v_proj": 1.5}
+        "rank_pattern": {"layers.0.*": 2, "v_proj": 8}, "alpha_pattern": {"v_proj": 1.5}, "modules_to_save": []
     });
     let lora = lora(options.clone());
     let saved = lora
@@ -53,7 +53,8 @@ fn written_settings_are_read_back() {
 #[test]
 fn whole_alphas_are_written_as_peft_writes_them() {
     let lora = lora(json!({
-        "rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": "all-linear", "rslora": false
+        "rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": "all-linear", "rslora": false,
+        "modules_to_save": []
     }));
     let saved = lora.saved_config(&sites(), "m").expect("linears");
     assert_eq!(saved["lora_alpha"].to_string(), "16");
@@ -77,7 +78,6 @@ fn missing_keys_take_pefts_defaults() {
 fn unsupported_features_are_named() {
     let cases = [
         ("use_dora", json!(true)),
-        ("modules_to_save", json!(["lm_head"])),
         ("bias", json!("all")),
         ("lora_bias", json!(true)),
         ("fan_in_fan_out", json!(true)),
@@ -119,7 +119,7 @@ fn a_config_saved_by_peft_is_read() {
     let options = read(Variant::Lora, &config).expect("a plain LoRA");
     let expected = json!({
         "rank": 8, "alpha": 16, "dropout": 0.0, "targets": ["down_proj", "v_proj"],
-        "rslora": false, "rank_pattern": {}, "alpha_pattern": {}
+        "rslora": false, "rank_pattern": {}, "alpha_pattern": {}, "modules_to_save": []
     });
     assert_eq!(Json::Object(options.0), expected);
 }
@@ -128,11 +128,12 @@ fn a_config_saved_by_peft_is_read() {
 fn a_dora_writes_use_dora_and_reads_no_other() {
     let options = json!({
         "rank": 4, "alpha": 8, "dropout": 0.0, "targets": ["v_proj"], "rslora": true,
-        "rank_pattern": {}, "alpha_pattern": {"v_proj": 4}
+        "rank_pattern": {}, "alpha_pattern": {"v_proj": 4}, "modules_to_save": ["q_proj"]
     });
     let dora = made(Variant::Dora, options.clone());
     let mut saved = dora.saved_config(&sites(), "m").expect("a site matches");
     assert_eq!(saved["use_dora"], true);
+    assert_eq!(saved["modules_to_save"], json!(["q_proj"]));
     let read_back = dora.options_from_saved(&saved).expect("our own");
     assert_eq!(Json::Object(read_back.0), options);
     let error = read(Variant::Lora, &saved).expect_err("a DoRA");

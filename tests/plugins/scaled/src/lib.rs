@@ -1,5 +1,5 @@
-//! The adapter `scaled`, a trained factor for each channel, which reads and writes PEFT's IA3 (Liu et
-//! al. 2022). The smallest adapter of a third party; it builds against interface 0.4.
+//! The adapter `scaled`, a trained factor for each channel, which reads and writes PEFT's IA3 (Liu
+//! et al. 2022). The smallest adapter of a third party; it builds against interface 0.4.
 //!
 //! `y = base(x) * l` with `l [N, 1]`; at feed-forward modules `y = base(x * l)` with `l [1, M]`.
 

@@ -9,6 +9,8 @@ pub fn option_kinds() -> String {
         OptionKind::NUMBER,
         OptionKind::TEXT,
         OptionKind::TEXTS,
+        OptionKind::INTEGER_TABLE,
+        OptionKind::NUMBER_TABLE,
     ];
     kinds.map(|kind| kind.0).join(" ")
 }
