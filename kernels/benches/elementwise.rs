@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use espalier_interface::Serial;
 use espalier_kernels::adamw::Adamw;
+use espalier_kernels::adamw8bit::Coded;
 use espalier_kernels::added::Added;
 use espalier_kernels::cross_entropy::Losses;
 use espalier_kernels::dropout::Mask;
@@ -128,6 +129,20 @@ fn main() {
     };
     time("f32", "adamw", n, || {
         adamw::adamw(S, config, &g, &mut p, &mut m, &mut v)
+    });
+    let blocks = n.div_ceil(256);
+    let (mut m_codes, mut v_codes) = (vec![0; n], vec![0; n]);
+    let (mut m_absmax, mut v_absmax) = (vec![0.0; blocks], vec![0.0; blocks]);
+    time("f32", "adamw8bit", n, || {
+        let first = Coded {
+            codes: &mut m_codes,
+            absmax: &mut m_absmax,
+        };
+        let second = Coded {
+            codes: &mut v_codes,
+            absmax: &mut v_absmax,
+        };
+        adamw8bit::adamw8bit(S, config, &g, &mut p, first, second)
     });
     time("f32", "fill normal", n, || {
         fill::normal(S, [1, 2], 3, [0.0, 1.0], &mut p)

@@ -37,10 +37,7 @@ fn floats(numbers: &[f64]) -> Vec<f32> {
 /// Numbers of one size: a sum of several steps errs by the largest of its terms.
 fn assert_near(found: &[f32], expected: &[f64], what: &str) {
     let largest = expected.iter().fold(0.0, |most, x| f64::max(most, x.abs()));
-    let apart = largest_difference(
-        &found.iter().map(|&x| x.into()).collect::<Vec<_>>(),
-        expected,
-    );
+    let apart = largest_difference(found, expected);
     assert!(apart <= 3e-7 * largest, "{what}: {apart} of {largest}");
 }
 
@@ -168,7 +165,7 @@ fn full_fine_tuning_follows_the_curve_of_bitsandbytes() {
     let executor = &eight_bit.executor;
     let trainable = executor.trainable().into_iter();
     let coded = trainable.filter(|&param| executor.state_parts(param).len() == 5);
-    let names: Vec<&str> = coded
+    let mut names: Vec<&str> = coded
         .map(|param| executor.params()[param].name.as_str())
         .collect();
     let mut expected: Vec<&str> = (golden["eight_bit"].as_array().into_iter().flatten())

@@ -9,6 +9,7 @@ use training::{Trained, Training, names};
 
 const SGD: &str = "--set optim.name=sgd --set optim.learning_rate=0.05";
 const MOMENTUM: &str = "--set optim.momentum=0.9 --set optim.weight_decay=0.1";
+const ADAMW8BIT: &str = "--set optim.name=adamw8bit --set optim.weight_decay=0.1";
 
 /// The tensors of a file in the checkpoint after `step` steps; none where it has no such file.
 fn tensors(training: &Training, out: &str, step: u32, file: &str) -> Option<Vec<String>> {
@@ -44,6 +45,54 @@ fn sgd_saves_its_momentum_and_resumes_to_the_same_bits() {
     }
 }
 
+/// In full fine-tuning some params have at least 4096 elements, others fewer.
+#[test]
+fn adamw8bit_saves_codes_or_moments_and_resumes_to_the_same_bits() {
+    let offload = "--plugins fsdp --ranks 2 --set sharding.fsdp.offload=params+optimizer";
+    for (kind, kinds) in [
+        (ADAMW8BIT.to_owned(), [true, true]),
+        (
+            format!("--plugins nf4,lora {ADAMW8BIT} --set optim.min_8bit_size=1"),
+            [true, false],
+        ),
+        (format!("{offload} {ADAMW8BIT}"), [true, true]),
+    ] {
+        let training = Training::new(&kind);
+        let whole = training.succeed("whole", "");
+        training.unfinished("whole", "again");
+        let resumed = training.succeed("again", "--resume=step-4 --threads 2");
+        assert_eq!(resumed.metrics, whole.metrics, "{kind}");
+        assert!(resumed.files == whole.files, "{kind}");
+        let Some(params) = tensors(&training, "again", 6, "params.safetensors") else {
+            assert!(
+                kind.contains("fsdp"),
+                "{kind}: ranks alone have files of their own"
+            );
+            continue;
+        };
+        let state = tensors(&training, "again", 6, "optimizer.safetensors").expect("state");
+        let has = |name: &str, tensor: &str| state.contains(&format!("{name}.{tensor}"));
+        let coded = params
+            .iter()
+            .filter(|name| has(name, "first_absmax"))
+            .count();
+        assert_eq!(
+            [coded > 0, coded < params.len()],
+            kinds,
+            "{kind}: {coded} are coded"
+        );
+        for name in &params {
+            assert!(
+                has(name, "first_moment") && has(name, "second_moment"),
+                "{name}"
+            );
+            let absmax = ["first_absmax", "second_absmax"].map(|tensor| has(name, tensor));
+            assert_eq!(absmax[0], absmax[1], "{name}");
+        }
+        assert_eq!(state.len(), 2 * (params.len() + coded), "{kind}");
+    }
+}
+
 #[test]
 fn another_optimizer_is_refused_by_both_names() {
     let training = Training::new("--plugins lora");
@@ -52,9 +101,24 @@ fn another_optimizer_is_refused_by_both_names() {
     let words = "optim.name: \"adamw\" -> \"sgd\" | optim.momentum: unset -> 0.9";
     let more = format!("--resume=step-4 {SGD} --set optim.momentum=0.9");
     training.refuse("again", &more, 2, words);
+    let words = "optim.name: \"adamw\" -> \"adamw8bit\"";
+    training.refuse("again", &format!("--resume=step-4 {ADAMW8BIT}"), 2, words);
     let more = "--resume=step-4 --set optim.decay_norms_and_biases=true";
     let words = "optim.decay_norms_and_biases: false -> true";
     training.refuse("again", more, 2, words);
+}
+
+#[test]
+fn codes_are_not_resumed_as_moments_nor_by_another_bound() {
+    let training = Training::new("--plugins lora");
+    training.succeed("whole", ADAMW8BIT);
+    training.unfinished("whole", "again");
+    let words = "optim.name: \"adamw8bit\" -> \"adamw\"";
+    let more = "--resume=step-4 --set optim.name=adamw --set optim.weight_decay=0.1";
+    training.refuse("again", more, 2, words);
+    let words = "optim.min_8bit_size: 4096 -> 1";
+    let more = format!("--resume=step-4 {ADAMW8BIT} --set optim.min_8bit_size=1");
+    training.refuse("again", &more, 2, words);
 }
 
 /// Losses and norms of two runs differ by rounding alone.
@@ -73,9 +137,13 @@ fn assert_close(found: &Trained, expected: &Trained, case: &str) {
 
 /// Full fine-tuning, so that groups cut the units' runs beside the ranks.
 #[test]
-fn sgd_and_groups_resume_on_another_number_of_ranks() {
+fn optimizers_and_groups_resume_on_another_number_of_ranks() {
     let group = "--set optim.groups=[{pattern=\"*.q_proj.*\",learning_rate=0.01}]";
-    for optimizer in [format!("{SGD} {MOMENTUM}"), SGD.to_owned()] {
+    for optimizer in [
+        format!("{SGD} {MOMENTUM}"),
+        SGD.to_owned(),
+        ADAMW8BIT.to_owned(),
+    ] {
         let base = format!("--set model.compute=f64 {group} {optimizer}");
         let training = Training::new(&base);
         let alone = training.succeed("alone", "");
