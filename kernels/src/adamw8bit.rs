@@ -10,7 +10,7 @@
 //! gradient is not finite.
 
 use espalier_interface::Services;
-use espalier_interface::dynamic_map::{DynamicMap, SIGNED, UNSIGNED, step};
+use espalier_interface::dynamic_map::{DynamicMap, SIGNED, UNSIGNED, step_fused};
 use espalier_interface::op::ADAMW8BIT_BLOCK;
 
 use crate::adamw::Adamw;
@@ -174,7 +174,7 @@ fn encode<R: Real>(map: &DynamicMap, numbers: &[R; BLOCK], codes: &mut [u8]) -> 
     let inverse = R::ONE / absmax;
     let mut steps = [0; BLOCK];
     for (step_of, &x) in steps.iter_mut().zip(numbers) {
-        *step_of = step(convert_real(x * inverse));
+        *step_of = step_fused(convert_real(x * inverse));
     }
     for (code, &step) in codes.iter_mut().zip(&steps) {
         *code = map.code(step);

@@ -48,6 +48,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_generation.py",
         "make_ia3.py",
         "make_optimizers.py",
+        "make_adamw8bit.py",
         "make_dora.py",
         "make_hira.py",
         "make_lora.py",

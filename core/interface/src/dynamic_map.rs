@@ -63,14 +63,30 @@ impl DynamicMap {
 /// 0, as in the peer.
 #[inline(always)]
 pub fn step(x: f32) -> u16 {
-    let x = if x > -1.0 { x } else { -1.0 };
-    let x = if x < 1.0 { x } else { 1.0 };
-    let unit = (x + 1.0) * 0.5;
     // The peer's compiler fuses this multiply and add. `unit` is a multiple of 2^-25, so both are
     // exact in f64 and the one rounding of the conversion is the fused one.
-    let position = (f64::from(unit) * (STEPS - 1) as f64 + 0.5) as f32;
-    // The whole part of a number in [0.5, 65535.5], in vector operations. Added to 2^23 it is
-    // rounded to a whole number in the low bits, which is one too many if above it.
+    let position = f64::from(unit(x)) * (STEPS - 1) as f64 + 0.5;
+    whole(position as f32)
+}
+
+/// As [`step`], for code that is compiled for a processor with fused operations.
+#[inline(always)]
+pub fn step_fused(x: f32) -> u16 {
+    whole(unit(x).mul_add((STEPS - 1) as f32, 0.5))
+}
+
+/// [-1, 1] as [0, 1].
+#[inline(always)]
+fn unit(x: f32) -> f32 {
+    let x = if x > -1.0 { x } else { -1.0 };
+    let x = if x < 1.0 { x } else { 1.0 };
+    (x + 1.0) * 0.5
+}
+
+/// The whole part of a number in [0.5, 65535.5], in vector operations. Added to 2^23 it is rounded
+/// to a whole number in the low bits, which is one too many if above it.
+#[inline(always)]
+fn whole(position: f32) -> u16 {
     const WHOLE: f32 = 8_388_608.0;
     let rounded = position + WHOLE;
     (rounded.to_bits() - u32::from(rounded - WHOLE > position)) as u16
@@ -196,8 +212,7 @@ mod tests {
     fn one_rounding_as_a_fused_multiply_add() {
         for i in 0..200_000u32 {
             let x = (i as f32 / 100_000.0) - 1.0;
-            let fused = ((x + 1.0) * 0.5).mul_add(65535.0, 0.5) as u16;
-            assert_eq!(step(x), fused, "x {x}");
+            assert_eq!(step(x), step_fused(x), "x {x}");
         }
     }
 }

@@ -105,7 +105,7 @@ fn a_step_is_that_of_each_element_between_decoding_and_coding() {
 }
 
 fn step_of(x: f32) -> u16 {
-    super::step(x)
+    espalier_interface::dynamic_map::step(x)
 }
 
 #[test]
