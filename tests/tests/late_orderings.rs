@@ -88,7 +88,7 @@ const SCHEDULES: [(&str, &[&str]); 9] = [
             "run.device_collective=\"late-collective\"",
             "optim.in_backward=true",
             "optim.clip_norm=0.0",
-            "data.micro_batch=2",
+            "data.batch_size=2",
         ],
     ),
 ];
