@@ -8,6 +8,7 @@ mod copy;
 mod fragment;
 mod joined;
 pub mod merge;
+pub mod merge_check;
 pub mod quantize;
 mod unwritable;
 

@@ -66,7 +66,7 @@ pub enum Command {
     Data(DataArguments),
     /// Write a run's report anew: report.html and report.json
     Report(ReportArguments),
-    /// Merge an adapter into its model: a complete directory
+    /// Merge an adapter into its model, or unpack one: a complete directory
     Merge(MergeArguments),
     /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
     Quantize(QuantizeArguments),

@@ -1,4 +1,5 @@
-//! A model and an adapter -> a complete model directory with the adapter merged into the weights.
+//! A model and an adapter -> a complete model directory with the adapter merged into the weights;
+//! a packed model alone -> its dense weights.
 
 use std::path::Path;
 
@@ -35,10 +36,11 @@ pub struct MergeOptions {
     pub dtype: Option<DType>,
 }
 
-/// Merges the adapter of the config into its model, and writes the new directory `run.out`.
+/// Merges the adapter of the config into its model, and writes the new directory `run.out`. A packed
+/// model without an adapter is unpacked.
 ///
 /// # Errors
-/// No adapter, one of another model, one that is not linear; a weight that is missing or not
+/// No adapter for a dense model, one of another model, one that is not linear; a weight that is missing or not
 /// finite; a full disk. The output is then removed.
 pub fn merge(
     resolved: &ResolvedConfig,
@@ -49,23 +51,18 @@ pub fn merge(
     let out = new_directory(resolved)?;
     let source = Source::open(resolved, stop)?;
     let components = &source.opened_model.components;
-    let (Some(adapter), Some(saved)) = (&components.adapter, &components.saved_adapter) else {
-        return Err(Error::Usage(UsageError {
-            message: "no adapter to merge was given".to_owned(),
-            next_step: "name its directory with --adapter DIR".to_owned(),
-        }));
+    let adapter = components.adapter.as_ref();
+    let adapter = adapter.zip(components.saved_adapter.as_ref());
+    let adaptation = match adapter {
+        Some((adapter, saved)) => checked_adaptation(&source, adapter, saved)?,
+        None if components.quantizers.packed().is_some() => Adaptation::default(),
+        None => {
+            return Err(Error::Usage(UsageError {
+                message: "no adapter to merge was given".to_owned(),
+                next_step: "name its directory with --adapter DIR".to_owned(),
+            }));
+        }
     };
-    let adaptation = answer::adaptation(adapter, &source.sites)?;
-    let names = adaptation.params.iter().map(|param| param.name.as_str());
-    check_saved_adapter(saved, names)?;
-    for join in &adaptation.joins {
-        fragment::check(&join.fragment).map_err(|error| adapter.failed("merge", error))?;
-    }
-    for param in &adaptation.params {
-        let tensors = saved.tensors();
-        tensors.entry_of_shape(&param.name, &param.shape)?;
-        tensors.check_float(&param.name)?;
-    }
     let bases = BaseWeights::new(&source, options.base)?;
     let outputs = outputs(&source, &adaptation, &bases, options.dtype)?;
     let config = merged_config(&source, &adaptation);
@@ -81,7 +78,6 @@ pub fn merge(
         source: &source,
         adaptation: &adaptation,
         adapter,
-        saved,
         bases: &bases,
         kernels: source.opened_model.graph_kernels()?,
     };
@@ -108,6 +104,26 @@ pub fn merge(
     converted.bytes_after = written_bytes(out)?;
     observer.observe(&Event::Saved(out));
     Ok(converted)
+}
+
+/// What `adapter` adds to the model, once its files are those of it and can be merged.
+fn checked_adaptation(
+    source: &Source<'_>,
+    adapter: &Chosen<dyn Adapter>,
+    saved: &AdapterDirectory,
+) -> Result<Adaptation, Error> {
+    let adaptation = answer::adaptation(adapter, &source.sites)?;
+    let names = adaptation.params.iter().map(|param| param.name.as_str());
+    check_saved_adapter(saved, names)?;
+    for join in &adaptation.joins {
+        fragment::check(&join.fragment).map_err(|error| adapter.failed("merge", error))?;
+    }
+    for param in &adaptation.params {
+        let tensors = saved.tensors();
+        tensors.entry_of_shape(&param.name, &param.shape)?;
+        tensors.check_float(&param.name)?;
+    }
+    Ok(adaptation)
 }
 
 fn written_bytes(out: &Path) -> Result<u64, Error> {
@@ -221,8 +237,8 @@ fn merged_config(source: &Source<'_>, adaptation: &Adaptation) -> Json {
 struct Merger<'a> {
     source: &'a Source<'a>,
     adaptation: &'a Adaptation,
-    adapter: &'a Chosen<dyn Adapter>,
-    saved: &'a AdapterDirectory,
+    /// The adapter and its files; without one, nothing joins a site.
+    adapter: Option<(&'a Chosen<dyn Adapter>, &'a AdapterDirectory)>,
     bases: &'a BaseWeights<'a>,
     kernels: GraphKernels,
 }
@@ -265,12 +281,13 @@ impl Merger<'_> {
         bias: Option<&[f32]>,
     ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         let join = &self.adaptation.joins[join];
+        let (adapter, saved) = self.adapter.expect("only an adapter joins a site");
         let mut params = vec![Vec::new(); join.fragment.params.len()];
         if let Some(local) = join.base_weight() {
             params[local] = weight.to_vec();
         }
         for (local, bound) in join.bound() {
-            params[local] = self.adapter_param(bound)?;
+            params[local] = self.adapter_param(saved, bound)?;
         }
         let joined = Joined {
             kernels: &self.kernels,
@@ -282,13 +299,13 @@ impl Merger<'_> {
         let mut merged = vec![0.0; weight.len()];
         let bias = joined
             .merge(weight, bias, &mut merged)
-            .map_err(|error| self.adapter.failed("merge", error))?;
+            .map_err(|error| adapter.failed("merge", error))?;
         Ok((merged, bias))
     }
 
-    fn adapter_param(&self, index: usize) -> Result<Vec<f32>, Error> {
+    fn adapter_param(&self, saved: &AdapterDirectory, index: usize) -> Result<Vec<f32>, Error> {
         let param = &self.adaptation.params[index];
-        let store = self.saved.tensors();
+        let store = saved.tensors();
         let entry = store.entry_of_shape(&param.name, &param.shape)?;
         let mut values = vec![0.0; entry.elements() as usize];
         read_weight(store, &param.name, &mut values)?;

@@ -1,15 +1,19 @@
 //! The arguments of `host merge`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use espalier_config::Sources;
+use espalier_trainer::convert::merge_check::CheckRows;
 use espalier_trainer::error::Error;
 
-use super::NewModelArguments;
+use super::{NewModelArguments, unread};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     host merge --model models/llama --adapter runs/first/adapter --out models/llama-mine\n  \
-    host merge --model models/llama --plugins nf4 --adapter runs/first/adapter --base decoded --out models/llama-mine")]
+    host merge --model models/llama --plugins nf4 --adapter runs/first/adapter --base decoded --out models/llama-mine\n  \
+    host merge --model models/llama --adapter runs/first/adapter --out models/llama-mine --check")]
 pub struct MergeArguments {
     #[command(flatten)]
     pub model: NewModelArguments,
@@ -23,6 +27,10 @@ pub struct MergeArguments {
     /// Number type of all weights written [default: each as it was stored]
     #[arg(long, value_enum)]
     pub dtype: Option<DtypeChoice>,
+    /// Compare the logits of the merged model with those of the adapter's, in f32: on the rows of a
+    /// file, or on random tokens. This holds a whole model in memory
+    #[arg(long, value_name = "FILE", num_args = 0..=1, overrides_with = "check")]
+    check: Option<Option<PathBuf>>,
 }
 
 /// A value of `--base`.
@@ -51,7 +59,17 @@ impl MergeArguments {
     /// # Errors
     /// [`Error::Usage`], naming the first such key.
     pub fn check(&self) -> Result<(), Error> {
-        self.model.check("merge", &[])
+        let rows: &[&[&str]] = match self.check {
+            Some(Some(_)) => &[],
+            _ => &[unread::ROWS],
+        };
+        self.model.check("merge", rows)
+    }
+
+    /// The rows of the check that was asked for.
+    pub fn check_rows(&self) -> Option<CheckRows> {
+        let rows = self.check.clone()?;
+        Some(rows.map_or(CheckRows::Random, CheckRows::File))
     }
 
     /// All layers, the flags last.

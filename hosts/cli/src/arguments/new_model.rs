@@ -30,21 +30,20 @@ pub struct NewModelArguments {
 }
 
 impl NewModelArguments {
-    /// Refuses keys that `command` does not read: keys of training, rows and ranks, and `more`.
+    /// Refuses keys that `command` does not read: keys of training and ranks, and `more`.
     ///
     /// # Errors
     /// As [`Unread::refuse`].
-    pub fn check(&self, command: &str, more: &[&str]) -> Result<(), Error> {
+    pub fn check(&self, command: &str, more: &[&[&str]]) -> Result<(), Error> {
+        let all = [
+            unread::TRAINING,
+            unread::COMPARISON,
+            unread::RANKS,
+            unread::NUMBERS,
+        ];
         self.config.refuse(&Unread {
             command,
-            keys: &[
-                unread::TRAINING,
-                unread::COMPARISON,
-                unread::ROWS,
-                unread::RANKS,
-                unread::NUMBERS,
-                more,
-            ],
+            keys: &[&all, more].concat(),
             but: &[],
         })
     }

@@ -21,6 +21,7 @@ impl QuantizeArguments {
     /// # Errors
     /// [`Error::Usage`], naming the first such key.
     pub fn check(&self) -> Result<(), Error> {
-        self.model.check("quantize", unread::ADAPTERS)
+        self.model
+            .check("quantize", &[unread::ROWS, unread::ADAPTERS])
     }
 }

@@ -5,7 +5,9 @@ use std::io::Write;
 use anyhow::Result;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::convert::merge::{self, MergeOptions};
+use espalier_trainer::convert::merge_check::PreparedCheck;
 use espalier_trainer::convert::{Base, DType};
+use espalier_trainer::error::Error;
 
 use super::quantize::new_model_config;
 use crate::arguments::{BaseChoice, DtypeChoice, MergeArguments};
@@ -27,10 +29,21 @@ pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
             DtypeChoice::F16 => DType::F16,
         }),
     };
-    let done = watched(
+    let (done, found) = watched(
         Showing::unless_quiet(arguments.model.quiet),
         None,
-        |observer, stop| merge::merge(&resolved, options, observer, stop),
+        |observer, stop| {
+            let rows = arguments.check_rows();
+            let open = |rows| PreparedCheck::open(&resolved, rows, observer, stop);
+            let check = rows.as_ref().map(open).transpose()?;
+            let done = merge::merge(&resolved, options, observer, stop)?;
+            let merged = resolved.config().run.out.as_deref();
+            let found = match (check, merged) {
+                (Some(check), Some(merged)) => Some(check.measure(merged, observer, stop)?),
+                _ => None,
+            };
+            Ok::<_, Error>((done, found))
+        },
     )?;
     if let Some(directory) = &resolved.config().run.out {
         out.set_place(directory);
@@ -42,5 +55,17 @@ pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
         done.copied,
         Bytes(done.bytes_after)
     )?;
+    if let Some(found) = found {
+        writeln!(
+            out,
+            "logits of {} tokens: at most {:.3e} from the adapter's, {:.3e} in the mean; KL {:.3e} \
+             nats a token, the same likeliest token for {:.1} %",
+            found.tokens,
+            found.largest,
+            found.mean,
+            found.divergence,
+            100.0 * found.same_top
+        )?;
+    }
     Ok(())
 }
