@@ -50,6 +50,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_optimizers.py",
         "make_adamw8bit.py",
         "make_dora.py",
+        "make_expand.py",
         "make_hira.py",
         "make_lora.py",
     ] {

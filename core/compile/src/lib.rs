@@ -7,6 +7,7 @@ pub mod decompose;
 pub mod flat_params;
 pub mod fuse;
 pub mod grad;
+pub mod identity;
 pub mod params;
 pub mod program;
 pub mod recompute;

@@ -87,8 +87,19 @@ pub enum Training {
     Adapter,
     /// All of the model.
     Full,
+    /// Some weights of the model; the others are frozen.
+    Part,
     /// Nothing: model and adapter are only read.
     Nothing,
+}
+
+/// Weights of the model that a config names.
+#[derive(Clone, Copy)]
+pub struct NamedWeights<'a> {
+    /// Those that stay f32 where they are frozen and dense.
+    pub keep_f32: &'a dyn Fn(&str) -> bool,
+    /// Those that are trained in [`Training::Part`].
+    pub trained: &'a dyn Fn(&str) -> bool,
 }
 
 /// All params of a run: first the model's, then the adapter's.
@@ -96,7 +107,7 @@ pub fn params(
     model: &Model,
     adaptation: &Adaptation,
     formats: &HashMap<usize, Format>,
-    keep_f32: &dyn Fn(&str) -> bool,
+    named: NamedWeights<'_>,
     dtypes: Dtypes,
     training: Training,
 ) -> Vec<Param> {
@@ -108,8 +119,12 @@ pub fn params(
     }
     let mut made: Vec<Param> = Vec::with_capacity(model.params.len() + adaptation.params.len());
     for (index, spec) in model.params.iter().enumerate() {
-        let trainable = training == Training::Full;
-        let frozen = if dtypes.compute != DType::F64 && keep_f32(&spec.name) {
+        let trainable = match training {
+            Training::Full => true,
+            Training::Part => (named.trained)(&spec.name),
+            Training::Adapter | Training::Nothing => false,
+        };
+        let frozen = if dtypes.compute != DType::F64 && (named.keep_f32)(&spec.name) {
             DType::F32
         } else {
             dtypes.compute

@@ -19,6 +19,9 @@ pub struct ModelOptions {
     pub compute: ComputeType,
     /// Number type that trainable parameters are kept in.
     pub params: ParamType,
+    /// Patterns of the weights that are trained without an adapter, the others are frozen and may
+    /// be packed; `expanded` stands for the layers that `host expand` added. Empty: all weights.
+    pub train_only: Vec<String>,
     /// Patterns of frozen dense weights that stay f32 where `compute` is narrower. Packed weights
     /// are kept dense by `[[sites]]`, trained ones are as `params` says.
     pub keep_f32: Vec<String>,

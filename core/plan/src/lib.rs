@@ -13,5 +13,6 @@ pub mod stage_layout;
 pub mod staging;
 pub mod step_plan;
 pub mod storage_layout;
+pub mod trained_weights;
 
 pub use error::{Error, Result};

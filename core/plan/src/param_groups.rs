@@ -56,7 +56,8 @@ impl ParamGroups {
     /// decay, they are apart, unless their pattern has a decay of its own. So are params to which
     /// an adapter gives another rate, unless their pattern has a rate of its own.
     pub fn of(optim: &OptimOptions, params: &[Param], training: Training) -> Self {
-        let exempts = training == Training::Full && !optim.decay_norms_and_biases;
+        let of_model = matches!(training, Training::Full | Training::Part);
+        let exempts = of_model && !optim.decay_norms_and_biases;
         let mut found = ParamGroups {
             groups: Vec::new(),
             of: vec![None; params.len()],

@@ -12,6 +12,7 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 use crate::plan::RunPlan;
+use crate::trained_weights::EXPANDED;
 
 /// Most names that an error lists.
 const MOST_NAMES: usize = 12;
@@ -51,10 +52,22 @@ pub fn check_matches(
 ) -> Result<(), Error> {
     check_sites(resolved, quantizers, &plan.sites)?;
     check_groups(resolved, plan)?;
-    let key = "model.keep_f32";
+    let options = &resolved.config().model;
+    check_params(resolved, plan, "model.keep_f32", &options.keep_f32)?;
+    check_params(resolved, plan, "model.train_only", &options.train_only)
+}
+
+/// Refuses patterns of `key` that match no param.
+fn check_params(
+    resolved: &ResolvedConfig,
+    plan: &RunPlan,
+    key: &str,
+    patterns: &[String],
+) -> Result<(), Error> {
     let names = || plan.params.iter().map(|param| param.name.as_str());
-    let patterns = written(resolved, key, &resolved.config().model.keep_f32);
-    patterns.iter().try_for_each(|pattern| {
+    let patterns = written(resolved, key, patterns).iter();
+    let mut patterns = patterns.filter(|pattern| *pattern != EXPANDED);
+    patterns.try_for_each(|pattern| {
         if names().any(|name| pattern_matches(pattern, name)) {
             Ok(())
         } else {

@@ -24,7 +24,7 @@ mod world_memory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use espalier_compile::decompose::BackendOps;
-use espalier_compile::params::{self, Dtypes, Param, Training};
+use espalier_compile::params::{self, Dtypes, NamedWeights, Param, Training};
 use espalier_compile::program::{AdaptedModel, NoProgram, Program};
 use espalier_compile::splice;
 use espalier_config::{ComputeType, Config, ParamType, pattern_matches};
@@ -47,6 +47,7 @@ use crate::shard_layout::{ShardLayout, Trained};
 use crate::staging;
 use crate::step_plan::StepPlan;
 use crate::storage_layout::StorageLayout;
+use crate::trained_weights::TrainedWeights;
 
 pub use arithmetic::Arithmetic;
 pub use assumed::Assumed;
@@ -133,7 +134,8 @@ pub fn dtypes(config: &Config) -> Dtypes {
 }
 
 /// Makes the plan of a run, without the workspace of its kernels: see [`RunPlan::set_workspace`].
-/// `host` is the memory of this machine.
+/// `trained` are the weights of the model that are trained without an adapter, `host` is the memory
+/// of this machine.
 ///
 /// # Errors
 /// [`Error::Plugin`] for a model, an adaptation, a format, a graph or a schedule that is not valid.
@@ -142,6 +144,7 @@ pub fn make(
     config: &Config,
     demand: Demand,
     model: Model,
+    trained: &TrainedWeights,
     components: &Components,
     device_info: DeviceInfo,
     host: HostBytes,
@@ -152,10 +155,11 @@ pub fn make(
     let adapter = components.adapter.as_ref();
     let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
     let adaptation = adaptation.transpose()?.unwrap_or_default();
-    let training = demand.purpose.training(components.adapter.is_some());
+    let has_adapter = components.adapter.is_some();
+    let training = demand.purpose.training(has_adapter, trained)?;
     let dtypes = dtypes(config);
-    let packed = PackedParams::of(config, &model, &sites, components, training)?;
-    let mut params = run_params(config, (&model, &adaptation), &packed, training);
+    let packed = PackedParams::of(config, &model, &sites, components, (training, trained))?;
+    let mut params = run_params(config, (&model, &adaptation), &packed, (training, trained));
     let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {
         model: &model,
@@ -233,12 +237,15 @@ fn run_params(
     config: &Config,
     (model, adaptation): (&Model, &Adaptation),
     packed: &PackedParams,
-    training: Training,
+    (training, trained): (Training, &TrainedWeights),
 ) -> Vec<Param> {
     let kept = config.model.keep_f32.iter();
-    let keep = |name: &str| kept.clone().any(|pattern| pattern_matches(pattern, name));
+    let named = NamedWeights {
+        keep_f32: &|name| kept.clone().any(|pattern| pattern_matches(pattern, name)),
+        trained: &|name| trained.are_named(name),
+    };
     let formats = &packed.formats;
-    params::params(model, adaptation, formats, &keep, dtypes(config), training)
+    params::params(model, adaptation, formats, named, dtypes(config), training)
 }
 
 /// The failure of the component for which there is no program.

@@ -39,7 +39,7 @@ pub use lock::wait_for;
 pub use model_directory::ModelDirectory;
 pub use model_export::{
     Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,
-    write_model_groups,
+    write_model_groups, write_pending_model,
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use regular_file::{Unopened, open_regular, read_regular, read_regular_text};

@@ -1,14 +1,16 @@
-//! One model directory -> another, weight by weight: packed, or with a merged adapter.
+//! One model directory -> another, weight by weight: packed, expanded, or with a merged adapter.
 //!
 //! At most one weight is held at a time. The new directory is written to `.partial` and committed
 //! by one rename.
 
 mod base_weight;
-mod copy;
+pub(crate) mod copy;
+pub mod expand;
 mod fragment;
 mod joined;
 pub mod merge;
 pub mod merge_check;
+pub(crate) mod module_groups;
 pub mod quantize;
 mod unwritable;
 
@@ -44,7 +46,7 @@ pub enum Base {
 /// Counts of the written tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
-    /// Weights that were packed, or merged with the adapter.
+    /// Weights that were packed, merged with the adapter, or made for an added layer.
     pub changed: u64,
     /// Tensors copied unchanged.
     pub copied: u64,

@@ -1,6 +1,7 @@
 //! Trained params -> a PEFT adapter directory, or a Hugging Face model directory.
 
 mod exported;
+mod trained_part;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -103,7 +104,8 @@ pub fn adapter(
     Ok(Export { target, pending })
 }
 
-/// Writes `model/` for `out`: a complete Hugging Face directory in `dtype`. Every process calls
+/// Writes `model/` for `out`: a complete Hugging Face directory in `dtype`. Where only some weights
+/// are trained, the others and all dtypes are those of the files of `source`. Every process calls
 /// this; the first one writes.
 ///
 /// # Errors
@@ -116,6 +118,9 @@ pub fn model(
 ) -> Result<Export, Error> {
     let target = out.join("model");
     let all = team.first().params();
+    if !all.iter().all(|param| param.trainable) {
+        return trained_part::model(team, source, target);
+    }
     if !team.world().writes() {
         follow(team, &(0..all.len()).collect::<Vec<_>>())?;
         let pending = None;

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod data;
 mod eval;
+mod expand;
 mod generate;
 mod merge;
 mod new_model;
@@ -24,6 +25,7 @@ pub use check::CheckArguments;
 pub use compare::CompareArguments;
 pub use data::{DataArguments, DataCommand, RowArguments, RowDoctorArguments, ShowArguments};
 pub use eval::EvalArguments;
+pub use expand::ExpandArguments;
 pub use generate::GenerateArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
@@ -70,6 +72,8 @@ pub enum Command {
     Merge(MergeArguments),
     /// Pack a model's weights into a checkpoint that the ecosystem's own loader reads
     Quantize(QuantizeArguments),
+    /// Add layers that change nothing yet, to train alone: a complete directory
+    Expand(ExpandArguments),
     /// Continue a text, answer many prompts, or talk
     Generate(GenerateArguments),
     /// Let another plugin take over in a running job

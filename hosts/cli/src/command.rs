@@ -4,6 +4,7 @@ pub mod compare;
 pub mod data;
 pub mod doctor;
 pub mod eval;
+pub mod expand;
 pub mod generate;
 pub mod merge;
 pub mod plan;

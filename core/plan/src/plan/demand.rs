@@ -2,7 +2,11 @@
 
 use espalier_compile::params::Training;
 use espalier_compile::program::CacheShape;
+use espalier_system::failure::UsageError;
 use espalier_system::world::World;
+
+use crate::Error;
+use crate::trained_weights::TrainedWeights;
 
 /// Limits of every micro-batch of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +29,27 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The trained params, in a run with or without an adapter.
-    pub(super) fn training(self, has_adapter: bool) -> Training {
-        match (self, has_adapter) {
-            (Purpose::Evaluate | Purpose::Generate, _) => Training::Nothing,
-            (Purpose::Train, true) => Training::Adapter,
-            (Purpose::Train, false) => Training::Full,
+    /// The trained params, in a run with or without an adapter; `trained` are the weights of the
+    /// model that are trained without one.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where an adapter is trained, and weights of the model are named.
+    pub(super) fn training(
+        self,
+        has_adapter: bool,
+        trained: &TrainedWeights,
+    ) -> Result<Training, Error> {
+        match (self, has_adapter, trained.are_all()) {
+            (Purpose::Evaluate | Purpose::Generate, ..) => Ok(Training::Nothing),
+            (Purpose::Train, true, true) => Ok(Training::Adapter),
+            (Purpose::Train, false, true) => Ok(Training::Full),
+            (Purpose::Train, false, false) => Ok(Training::Part),
+            (Purpose::Train, true, false) => Err(Error::Usage(UsageError {
+                message: "`model.train_only` names weights of the model, and an adapter was \
+                          chosen, which trains its own params alone"
+                    .to_owned(),
+                next_step: "leave one of them out".to_owned(),
+            })),
         }
     }
 }

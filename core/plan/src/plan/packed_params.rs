@@ -15,6 +15,7 @@ use espalier_system::failure::UsageError;
 
 use crate::Error;
 use crate::packing::{SavedParam, packed_weights};
+use crate::trained_weights::TrainedWeights;
 
 /// How weights are packed, by the indices of their params.
 #[derive(Default)]
@@ -29,7 +30,7 @@ pub(super) struct PackedParams {
 
 impl PackedParams {
     /// The packed params of a run: the linears of layers, unless `[[sites]]` or the checkpoint say
-    /// otherwise.
+    /// otherwise. Weights that `model.train_only` names are not packed.
     ///
     /// # Errors
     /// [`Error::Usage`] where a packed weight is to be trained itself. As [`packed_weights`] and
@@ -39,15 +40,20 @@ impl PackedParams {
         model: &Model,
         sites: &[Site],
         components: &Components,
-        training: Training,
+        (training, trained): (Training, &TrainedWeights),
     ) -> Result<Self, Error> {
         let packed = components.quantizers.packed();
         let weights = packed_weights(model, sites, |site| components.quantizer_of(config, site))?;
         let mut made = PackedParams::default();
         for weight in weights {
             let site = &sites[weight.site];
-            if training == Training::Full {
+            let named = trained.are_named(&model.params[weight.param].name);
+            if training == Training::Full || training == Training::Part && named && packed.is_some()
+            {
                 return Err(packed_and_trained(site, packed));
+            }
+            if named && packed.is_none() {
+                continue;
             }
             if packed.is_some() {
                 let saved = SavedParam::new(site, &weight)?;
@@ -87,17 +93,20 @@ fn packed_and_trained(site: &Site, packed: Option<&PackedCheckpoint>) -> Error {
     let (message, next_step) = match packed {
         Some(packed) => (
             format!(
-                "the checkpoint is packed by `{}`, and packed weights cannot be trained themselves",
+                "`{}` is packed by `{}` in the checkpoint, and packed weights cannot be trained themselves",
+                site.name,
                 packed.component()
             ),
-            "add an adapter (--plugins lora), or start from the model's original weights",
+            "add an adapter (--plugins lora), train dense weights only (model.train_only), or start \
+             from the model's original weights",
         ),
         None => (
             format!(
                 "`{}` is to be packed and trained at once: a quantizer was chosen, and no adapter",
                 site.name
             ),
-            "add an adapter (--plugins nf4,lora), or leave the quantizer out",
+            "add an adapter (--plugins nf4,lora), train some weights only (model.train_only), or \
+             leave the quantizer out",
         ),
     };
     Error::Usage(UsageError {

@@ -68,7 +68,7 @@ pub fn write_model<E: From<FileError>>(
         max_shard_bytes,
     };
     let groups: Vec<_> = specs.iter().map(|spec| vec![spec.clone()]).collect();
-    write_pending(&model, &groups, |index, sink| {
+    write_pending_model(&model, &groups, |index, sink| {
         fill(index, &mut sink.tensor(0))
     })
 }
@@ -84,7 +84,7 @@ pub fn write_model_groups<E: From<FileError>>(
     groups: &[Vec<TensorSpec>],
     fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let pending = write_pending(model, groups, fill)?;
+    let pending = write_pending_model(model, groups, fill)?;
     match model.existing {
         Existing::Refuse => pending.commit()?,
         Existing::Replace => pending.commit_replacing()?,
@@ -92,8 +92,8 @@ pub fn write_model_groups<E: From<FileError>>(
     Ok(())
 }
 
-/// Writes a model without the commit.
-fn write_pending<E: From<FileError>>(
+/// As [`write_model_groups`], without the commit.
+pub fn write_pending_model<E: From<FileError>>(
     model: &NewModel<'_>,
     groups: &[Vec<TensorSpec>],
     mut fill: impl FnMut(usize, &mut GroupSink<'_, '_>) -> Result<(), E>,

@@ -118,6 +118,25 @@ impl<'a> BaseWeights<'a> {
         Ok(made)
     }
 
+    /// Checks the numbers of a packed weight of the checkpoint.
+    ///
+    /// # Errors
+    /// A tensor that is missing, damaged or not finite.
+    pub fn check_saved(&self, site: usize) -> Result<(), Error> {
+        if let Some((weight, Some(saved))) = self.packed.get(&site) {
+            let place = SavedWeight::new(saved, &weight.format);
+            place.read(&self.source.store, |_, _, _| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// The packed weights, each with the number of its site.
+    pub fn packed(&self) -> impl Iterator<Item = (usize, &PackedWeight<'a>)> {
+        self.packed
+            .iter()
+            .map(|(&site, (weight, _))| (site, weight))
+    }
+
     /// True for a tensor of a packed weight, which the merged model does not contain.
     pub fn is_part(&self, name: &str) -> bool {
         self.parts.contains(name)

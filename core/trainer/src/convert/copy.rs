@@ -72,6 +72,19 @@ pub fn copy(
     Ok(())
 }
 
+/// Copies the bytes of `entry` to `sink`: a part of a packed weight, whose bytes may be stored as
+/// numbers that they are not.
+///
+/// # Errors
+/// A read or write error.
+pub fn copy_bytes(
+    store: &TensorStore,
+    entry: &TensorEntry,
+    sink: &mut TensorSink<'_>,
+) -> Result<(), Error> {
+    store.stream_tensor_bytes(&entry.name, &mut |bytes| Ok(sink.write_bytes(bytes)?))
+}
+
 /// Refuses numbers that are not finite; they start at element `first`.
 fn check<T: Copy + Into<f64>>(
     store: &TensorStore,

@@ -7,7 +7,7 @@ use espalier_config::ResolvedConfig;
 use espalier_engine::encoded::encode;
 use espalier_engine::load::{SavedWeight, Scratch, read_weight, stored_float};
 use espalier_engine::observer::{Event, Observer};
-use espalier_interface::adaptation::{Site, SiteKind};
+use espalier_interface::adaptation::SiteKind;
 use espalier_interface::saved_form::SavedModel;
 use espalier_interface::{DType, Quantizer};
 use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
@@ -187,7 +187,9 @@ impl<'a> Plan<'a> {
             dense_modules: dense.map(|(_, site)| site.name.clone()).collect(),
             configs: BTreeMap::new(),
         };
-        let quantization_config = config_of_all(&source.sites, weights, quantizer, model)?;
+        let named = weights.iter();
+        let named = named.map(|one| (source.sites[one.site].name.clone(), one.quantizer));
+        let quantization_config = config_of_all(named, quantizer, model)?;
         Ok(Plan {
             tensors,
             quantization_config,
@@ -195,11 +197,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The `quantization_config` of a model whose weights can be packed with several options of one
-/// quantizer.
-fn config_of_all(
-    sites: &[Site],
-    weights: &[PackedWeight<'_>],
+/// The `quantization_config` of a model whose weights, given by module, can be packed with several
+/// options of one quantizer.
+///
+/// # Errors
+/// Those of the quantizer.
+pub fn config_of_all<'a>(
+    weights: impl Iterator<Item = (String, &'a Chosen<dyn Quantizer>)>,
     quantizer: &Chosen<dyn Quantizer>,
     mut model: SavedModel,
 ) -> Result<Json, Error> {
@@ -208,9 +212,8 @@ fn config_of_all(
         config.map_err(|error| quantizer.failed("quantization_config", error))
     };
     let mut configs = BTreeMap::new();
-    for weight in weights {
-        let name = sites[weight.site].name.clone();
-        configs.insert(name, config(weight.quantizer, &model)?);
+    for (module, own) in weights {
+        configs.insert(module, config(own, &model)?);
     }
     let own = config(quantizer, &model)?;
     if configs.values().all(|config| *config == own) {

@@ -14,7 +14,7 @@ use crate::export::ExportRecord;
 /// are in its own files.
 const SECTIONS: [&str; 5] = ["plugins", "family", "quantizer", "backend", "sites"];
 /// Keys of `[model]` that determine the weights.
-const MODEL_KEYS: [&str; 4] = ["path", "compute", "params", "keep_f32"];
+const MODEL_KEYS: [&str; 5] = ["path", "compute", "params", "keep_f32", "train_only"];
 
 /// The config keys of the run in `directory` by its `run.json`, with its saved adapter, or its
 /// saved model after full fine-tuning.

@@ -125,8 +125,10 @@ impl Search<'_> {
         let has_adapter = roles.contains_key(&Role::ADAPTER) || config.model.adapter.is_some();
         let training = if has_adapter {
             Training::Adapter
-        } else {
+        } else if config.model.train_only.is_empty() {
             Training::Full
+        } else {
+            Training::Part
         };
         let found = Auto {
             tried: tried.len(),

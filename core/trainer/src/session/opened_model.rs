@@ -12,6 +12,7 @@ use espalier_interface::model::Model;
 use espalier_interface::{Device, DeviceInfo, ErrorCode};
 use espalier_plan::plan::{self, Demand, HostBytes, Purpose};
 use espalier_plan::resident;
+use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{self, Collectives, Components};
 use espalier_registry::{ComponentSources, Registry, SearchPath, answer, sections};
 use espalier_system::failure::UsageError;
@@ -203,12 +204,14 @@ impl<'a> OpenedModel<'a> {
             program: meter.now(),
             available: memory::available_bytes(),
         };
+        let trained = TrainedWeights::of(&self.config.model, self.directory.config(), &self.model)?;
         let mut runs = Vec::with_capacity(self.devices.len());
         for (device, device_info) in self.devices {
             let plan = plan::make(
                 self.config,
                 demand,
                 self.model.clone(),
+                &trained,
                 &self.components,
                 device_info,
                 host,

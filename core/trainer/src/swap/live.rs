@@ -15,6 +15,7 @@ use espalier_interface::adaptation::Site;
 use espalier_interface::{ErrorCode, MemoryKind, Role, WeightLayout};
 use espalier_plan::plan::{self, Demand, Flops, HostBytes, RunPlan};
 use espalier_plan::resident;
+use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{Components, Replacement};
 use espalier_registry::{PluginFailure, PluginIdentity, Registry, SearchPath, answer};
 use espalier_system::failure::UsageError;
@@ -278,10 +279,13 @@ impl Live<'_> {
             Role::BACKEND => open_device(config, &self.components, 0)?,
             _ => self.team.first().device(),
         };
+        let model = describe(&self.around.model, &self.components)?;
+        let trained = TrainedWeights::of(&config.model, self.around.model.config(), &model)?;
         let plan = plan::make(
             config,
             self.facts.demand,
-            describe(&self.around.model, &self.components)?,
+            model,
+            &trained,
             &self.components,
             device_info,
             HostBytes {

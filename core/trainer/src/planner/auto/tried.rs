@@ -145,6 +145,9 @@ pub(super) fn advice(nearest: &Tried, training: Training) -> String {
     let lacks = nearest.lacks().unwrap_or_default();
     let way_out = match training {
         Training::Full => "train an adapter on packed weights (--plugins nf4,lora)",
+        Training::Part => {
+            "train fewer weights (model.train_only), or pack the others (--plugins nf4)"
+        }
         Training::Adapter | Training::Nothing => {
             "shorten data.max_seq_len, pack more weights, or add ranks or memory"
         }
