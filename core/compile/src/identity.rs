@@ -15,8 +15,8 @@ use crate::grad::{hidden_input, output};
 /// `UNSUPPORTED`, naming the op, for a layer that is not its input plus results of products.
 ///
 /// # Source
-/// LLaMA Pro (arXiv 2401.02415), section 3.2, for Llama's `o_proj` and `down_proj`; derived here for
-/// any graph.
+/// LLaMA Pro (arXiv 2401.02415), section 3.2, for Llama's `o_proj` and `down_proj`; derived here
+/// for any graph.
 pub fn identity_params(graph: &Graph) -> Result<Vec<ParamId>> {
     let (Some(input), Some(output)) = (hidden_input(graph), output(graph, "hidden")) else {
         return Err(unsupported(graph, "it passes no hidden states on"));

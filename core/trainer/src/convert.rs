@@ -4,15 +4,12 @@
 //! by one rename.
 
 mod base_weight;
-pub(crate) mod copy;
 pub mod expand;
 mod fragment;
 mod joined;
 pub mod merge;
 pub mod merge_check;
-pub(crate) mod module_groups;
 pub mod quantize;
-mod unwritable;
 
 use std::path::Path;
 
@@ -31,8 +28,8 @@ use espalier_system::stop::StopFlag;
 use crate::Error;
 use crate::session::{OpenedModel, ProcessContext};
 
+pub use crate::tensor_copy::Unwritable;
 pub use espalier_interface::DType;
-pub use unwritable::Unwritable;
 
 /// The weights that an adapter is merged into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

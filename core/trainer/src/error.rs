@@ -16,9 +16,9 @@ use espalier_system::memory::OutOfMemory;
 use espalier_system::stop::Interrupted;
 
 use crate::checkpoint::CheckpointError;
-use crate::convert::Unwritable;
 use crate::generate::LogitsNotFinite;
 use crate::swap::SwapRefused;
+use crate::tensor_copy::Unwritable;
 use crate::train::Stopped;
 
 /// The result of the trainer's calls.

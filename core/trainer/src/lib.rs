@@ -11,6 +11,7 @@ pub mod planner;
 mod record;
 pub mod session;
 pub mod swap;
+mod tensor_copy;
 pub mod train;
 pub mod weights;
 

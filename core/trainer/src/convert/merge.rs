@@ -1,5 +1,5 @@
-//! A model and an adapter -> a complete model directory with the adapter merged into the weights;
-//! a packed model alone -> its dense weights.
+//! A model and an adapter -> a complete model directory with the adapter merged into the weights; a
+//! packed model alone -> its dense weights.
 
 use std::path::Path;
 
@@ -22,8 +22,9 @@ use serde_json::{Value as Json, json};
 use super::base_weight::{BaseWeight, BaseWeights};
 use super::fragment;
 use super::joined::Joined;
-use super::{Base, Converted, Source, copy, new_directory};
+use super::{Base, Converted, Source, new_directory};
 use crate::Error;
+use crate::tensor_copy as copy;
 use crate::weights::check_saved_adapter;
 
 /// How an adapter is merged.
@@ -36,12 +37,12 @@ pub struct MergeOptions {
     pub dtype: Option<DType>,
 }
 
-/// Merges the adapter of the config into its model, and writes the new directory `run.out`. A packed
-/// model without an adapter is unpacked.
+/// Merges the adapter of the config into its model, and writes the new directory `run.out`. A
+/// packed model without an adapter is unpacked.
 ///
 /// # Errors
-/// No adapter for a dense model, one of another model, one that is not linear; a weight that is missing or not
-/// finite; a full disk. The output is then removed.
+/// No adapter for a dense model, one of another model, one that is not linear; a weight that is
+/// missing or not finite; a full disk. The output is then removed.
 pub fn merge(
     resolved: &ResolvedConfig,
     options: MergeOptions,

@@ -20,8 +20,9 @@ use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
 use super::base_weight::empty_segments;
-use super::{Converted, Source, copy, new_directory};
+use super::{Converted, Source, new_directory};
 use crate::Error;
+use crate::tensor_copy as copy;
 
 /// Packs the model of the config into the new directory `run.out`.
 ///

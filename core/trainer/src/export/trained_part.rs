@@ -18,8 +18,7 @@ use espalier_system::files::{
 
 use super::Export;
 use crate::Error;
-use crate::convert::copy;
-use crate::convert::module_groups::module_groups;
+use crate::tensor_copy::{self as copy, module_groups};
 
 /// Writes the model for the directory `target`. Every process calls this; the first one writes.
 ///

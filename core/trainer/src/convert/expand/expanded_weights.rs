@@ -11,13 +11,13 @@ use espalier_system::failure::UsageError;
 use espalier_system::files::{GroupSink, TensorEntry, TensorSpec, WeightsError};
 use serde_json::Value as Json;
 
+use super::super::Source;
 use super::super::base_weight::BaseWeights;
-use super::super::module_groups::module_groups;
 use super::super::quantize::config_of_all;
-use super::super::{Source, copy};
 use super::expanded_config::layers;
 use super::expansion::Placed;
 use crate::Error;
+use crate::tensor_copy::{self as copy, module_groups};
 use crate::train::stored_dtype;
 
 /// Zeros written at once.
@@ -265,9 +265,10 @@ impl<'a> Originals<'a> {
         let found = packed.find(|(module, _)| is_in(&group[0].name, module));
         if let Some((module, &site)) = found {
             let weight = format!("{module}.weight");
-            let content = match self.zeros.contains(&weight) {
-                true => Content::Zeros,
-                false => Content::Decoded(site),
+            let content = if self.zeros.contains(&weight) {
+                Content::Zeros
+            } else {
+                Content::Decoded(site)
             };
             let name = format!("{to}{}", &weight[from.len()..]);
             let dtype = self.bases.of(site)?.dtype();

@@ -1,5 +1,8 @@
 //! A stored tensor -> the same tensor in another file, unchanged or rounded to another dtype.
 
+mod module_groups;
+mod unwritable;
+
 use espalier_engine::load::not_finite;
 use espalier_interface::DType;
 use espalier_numeric::numbers;
@@ -7,8 +10,10 @@ use espalier_system::files::{
     TensorEntry, TensorSink, TensorSpec, TensorStore, WeightsError, interface_dtype,
 };
 
-use super::unwritable::Unwritable;
 use crate::Error;
+
+pub use module_groups::module_groups;
+pub use unwritable::Unwritable;
 
 /// Elements held at once.
 const CHUNK_ELEMENTS: u64 = 1 << 18;
