@@ -64,6 +64,7 @@ fn a_newer_key_is_no_difference_where_the_run_has_the_earlier_value() {
     new["config"]["optim"]["decay_norms_and_biases"] = json!(true);
     new["config"]["optim"]["groups"] = json!([]);
     new["config"]["model"]["train_only"] = json!([]);
+    new["config"]["run"]["keep_best"] = json!(false);
     assert_eq!(shown(&old, &new, 3), [""; 0]);
     new["config"]["data"] = data("all");
     let refused = ["data.train_on: \"completion\" -> \"all\""];
