@@ -155,8 +155,7 @@ pub fn make(
     let adapter = components.adapter.as_ref();
     let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
     let adaptation = adaptation.transpose()?.unwrap_or_default();
-    let has_adapter = components.adapter.is_some();
-    let training = demand.purpose.training(has_adapter, trained)?;
+    let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &sites, components, (training, trained))?;
     let mut params = run_params(config, (&model, &adaptation), &packed, (training, trained));
@@ -184,8 +183,8 @@ pub fn make(
     let (shard_layout, step_plan) =
         sharding::lay_out(strategy, &request, trained, &program, demand.world)?;
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
-    let loading = loading_bytes(&initialised_sites, components, &params)?;
-    let loading = loading.max(packed.loading_bytes(&params)?);
+    let initialising = loading_bytes(&initialised_sites, components, &params)?;
+    let loading = initialising.max(packed.loading_bytes(&params)?);
     let layout = StorageLayout {
         units: program.units.len(),
         params: &params,
