@@ -185,7 +185,7 @@ fn a_swap_is_tried_without_an_update() {
 fn ends(job: &Job, out: &str) -> Error {
     let asking = job.asking(out, &[]);
     let trained = train::run(&job.config(out), &asking, &asking.stop);
-    trained.err().expect("the run is refused or ends early")
+    trained.expect_err("the run is refused or ends early")
 }
 
 #[test]

@@ -74,9 +74,10 @@ impl Arithmetic {
             .iter()
             .map(|flat| flat.elements)
             .sum();
-        let gradient = match plan.shard_layout.updates_in_backward {
-            true => 0,
-            false => plan.dtypes.reduce.bytes(),
+        let gradient = if plan.shard_layout.updates_in_backward {
+            0
+        } else {
+            plan.dtypes.reduce.bytes()
         };
         let each = plan.dtypes.params.bytes() + gradient;
         found.trained_bytes = elements * each + plan.shard_layout.state_bytes();

@@ -30,10 +30,11 @@ pub(super) fn all(resolved: &ResolvedConfig, world: World) -> Vec<Passes> {
             let most = (data.batch_size as u64).div_ceil(u64::from(world.ranks));
             let powers = (0..).map(|power| 1 << power);
             let powers = powers.take_while(|&n: &u64| n <= most).map(Some);
-            match config.optim.in_backward {
+            if config.optim.in_backward {
                 // Several micro-batches a step are refused.
-                true => vec![Some(most)],
-                false => powers.collect(),
+                vec![Some(most)]
+            } else {
+                powers.collect()
             }
         }
     };
