@@ -130,8 +130,6 @@ fn shared(resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
 
 /// `nf4` or `nf4:block_size=128`: a component, with its options after colons.
 fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
-    let mut parts = item.split(':');
-    let component = parts.next().unwrap_or_default();
     let name = item.replace(|letter| !is_name_char(letter), "-");
     if item == DENSE {
         return Ok(RequestedArm {
@@ -139,26 +137,10 @@ fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
             ..RequestedArm::dense(DENSE)
         });
     }
+    let component = item.split(':').next().unwrap_or_default();
     let roles = registry.roles_of(&[component]);
     let roles = roles.map_err(|error| ArmFailure::of(item, error))?;
-    let mut given = Map::new();
-    for part in parts {
-        let (key, text) = part.split_once('=').ok_or_else(|| {
-            Error::Usage(UsageError {
-                message: format!(
-                    "arm `{item}`: expected option=value after a colon, found `{part}`"
-                ),
-                next_step: format!("write it as {component}:option=value, or as a table [[arms]]"),
-            })
-        })?;
-        let value = parse_value(text).map_err(|message| {
-            Error::Usage(UsageError {
-                message: format!("arm `{item}`: {key}: {message}"),
-                next_step: "correct the value".to_owned(),
-            })
-        })?;
-        given.insert(key.to_owned(), value);
-    }
+    let given = options_after_colons("arm", item)?;
     let mut sections = Map::new();
     if let (Some(role), false) = (roles.keys().next(), given.is_empty()) {
         let section = Map::from_iter([(component.to_owned(), Json::Object(given))]);
@@ -169,6 +151,39 @@ fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
         plugins: vec![component.to_owned()],
         sections,
     }))
+}
+
+/// The options of `item`, `component:option=value:..`, which is called `what` in messages.
+///
+/// # Errors
+/// [`Error::Usage`] for text after a colon that is no assignment.
+pub(crate) fn options_after_colons(what: &str, item: &str) -> Result<Map<String, Json>, Error> {
+    let mut parts = item.split(':');
+    let component = parts.next().unwrap_or_default();
+    let mut given = Map::new();
+    for part in parts {
+        let (key, text) = part.split_once('=').ok_or_else(|| {
+            let table = if what == "arm" {
+                ", or as a table [[arms]]"
+            } else {
+                ""
+            };
+            Error::Usage(UsageError {
+                message: format!(
+                    "{what} `{item}`: expected option=value after a colon, found `{part}`"
+                ),
+                next_step: format!("write it as {component}:option=value{table}"),
+            })
+        })?;
+        let value = parse_value(text).map_err(|message| {
+            Error::Usage(UsageError {
+                message: format!("{what} `{item}`: {key}: {message}"),
+                next_step: "correct the value".to_owned(),
+            })
+        })?;
+        given.insert(key.to_owned(), value);
+    }
+    Ok(given)
 }
 
 /// Whether the name of an arm, which is a folder name, can contain `letter`.

@@ -16,7 +16,7 @@ use espalier_trainer::train::{HeldOut, LoadedBase};
 
 use super::dense_baseline::{DenseBaseline, block_bytes};
 use super::divergence::{Comparer, Recorder};
-use super::record::{Base, WeightError, base_file};
+use super::record::{Base, Divergence, WeightError, base_file};
 use super::weights::WeightErrors;
 
 /// The results of loading an arm.
@@ -58,20 +58,11 @@ pub fn measure(
     loaded: Loaded,
     against: Against<'_>,
 ) -> Result<Base, Error> {
-    let LoadedBase {
-        executor, services, ..
-    } = *subject;
+    let executor = subject.executor;
     let (divergence, outcome) = match against {
         Against::Nothing => (None, evaluate(subject, &mut |_, _, _| Ok(()))?),
         Against::Itself(dense_baseline) => (None, keep(subject, dense_baseline)?),
-        Against::Dense(dense_baseline) => {
-            let kept = dense_baseline.kept.as_ref().ok_or_else(unmeasured)?;
-            let mut comparer = Comparer::new(kept, executor, services)?;
-            let outcome = evaluate(subject, &mut |first, micro, window| {
-                comparer.take(first, micro, window)
-            })?;
-            (comparer.finish(outcome.documents.len())?, outcome)
-        }
+        Against::Dense(dense_baseline) => diverging(subject, dense_baseline)?,
     };
     let params = executor.params();
     let (packed_bytes, packed_weights) = packed(params).unwrap_or((0, 0));
@@ -100,6 +91,22 @@ pub fn measure(
             documents: outcome.documents,
         }),
     })
+}
+
+/// The divergence of a base's predictions from those of the dense base, and its own losses.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn diverging(
+    subject: &LoadedBase<'_>,
+    dense_baseline: &DenseBaseline,
+) -> Result<(Option<Divergence>, EvalOutcome), Error> {
+    let kept = dense_baseline.kept.as_ref().ok_or_else(unmeasured)?;
+    let mut comparer = Comparer::new(kept, subject.executor, subject.services)?;
+    let outcome = evaluate(subject, &mut |first, micro, window| {
+        comparer.take(first, micro, window)
+    })?;
+    Ok((comparer.finish(outcome.documents.len())?, outcome))
 }
 
 /// Measures only the dense arm's predictions, where its base is on record but the predictions of an

@@ -5,6 +5,7 @@
 
 mod arms;
 pub mod base;
+pub mod bits;
 mod command;
 pub mod dense_baseline;
 mod divergence;

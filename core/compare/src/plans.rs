@@ -62,7 +62,7 @@ pub(crate) fn read_rows(
 }
 
 /// `resolved` without the components of `roles`.
-fn without_roles(
+pub(crate) fn without_roles(
     resolved: &ResolvedConfig,
     roles: &[Role],
     registry: &Registry,

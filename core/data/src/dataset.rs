@@ -190,6 +190,27 @@ impl Dataset {
         Ok((side(&drawn[eval..]), side(&drawn[..eval])))
     }
 
+    /// Rows drawn by `seed`, in file order: as many of the draw's first as have at most `tokens`
+    /// tokens together, and at least one.
+    pub fn drawn(&self, tokens: u64, seed: u64) -> Dataset {
+        let key = random::key(seed, Purpose::SHUFFLE, 0);
+        // The third word separates this draw from the orders of the epochs and from splits.
+        let words = |row| random::philox(key, [row, 0, 2, 0]);
+        let drawn = order::shuffled(self.num_sequences() as u32, words);
+        let mut sum = 0;
+        let within = drawn.iter().take_while(|&&row| {
+            let first = sum == 0;
+            sum += self.length(row as usize) as u64;
+            first || sum <= tokens
+        });
+        let mut rows: Vec<u32> = within.map(|&row| self.row(row as usize)).collect();
+        rows.sort_unstable();
+        Dataset {
+            store: Arc::clone(&self.store),
+            rows: Some(rows.into()),
+        }
+    }
+
     /// Number of sequences; never 0.
     pub fn num_sequences(&self) -> usize {
         self.rows

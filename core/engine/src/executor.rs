@@ -18,6 +18,7 @@ mod operands;
 mod pass;
 mod prepared_kernels;
 mod prepared_run;
+mod replace;
 mod since_wait;
 mod state;
 mod storage;

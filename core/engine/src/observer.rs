@@ -92,6 +92,17 @@ pub enum Event<'a> {
         /// Steps in all.
         total: u64,
     },
+    /// The effect of a quantizer option on a site was measured.
+    OptionMeasured {
+        /// The site.
+        site: &'a str,
+        /// The option.
+        option: &'a str,
+        /// Measurements done in this process.
+        done: u64,
+        /// Measurements that it has to do in all.
+        total: u64,
+    },
     /// The held-out rows were evaluated.
     Evaluated(&'a EvalMetrics),
     /// Something was written completely.

@@ -275,6 +275,16 @@ impl Observer for Progress {
                     format!("{done}/{total}")
                 });
             }
+            Event::OptionMeasured {
+                site,
+                option,
+                done,
+                total,
+            } => self.work(state, "measuring", [done, total], |secs| {
+                let left = secs / done.max(1) as f64 * total.saturating_sub(done) as f64;
+                let left = text::clock(left);
+                format!("{done}/{total}  {option} on {site}  {left} left")
+            }),
             Event::Evaluated(eval) => self.evaluated(state, eval),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
             Event::Note(text) => self.line(&format!("note: {text}")),

@@ -12,6 +12,16 @@ use {
     espalier_single as _,
 };
 
+/// The options among which `host quantize --auto-bits` chooses by default.
+pub const BIT_OPTIONS: [&str; 6] = [
+    "hqq:bits=2",
+    "hqq:bits=3",
+    "nf4",
+    "hqq:bits=4",
+    "hqq:bits=8",
+    "none",
+];
+
 inventory::submit! {
     Defaults {
         backend: "cpu",

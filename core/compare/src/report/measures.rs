@@ -84,7 +84,10 @@ fn held(row: &ArmRow) -> Option<f64> {
 }
 
 fn quality(row: &ArmRow, of: fn(&Quality) -> f64) -> Option<f64> {
-    row.quality.as_ref().map(of).filter(|number| number.is_finite())
+    row.quality
+        .as_ref()
+        .map(of)
+        .filter(|number| number.is_finite())
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Executor {
     }
 
     /// The location of a dense param between steps, and its dtype.
-    fn dense_range(&self, param: usize) -> Result<(BufferRange, DType)> {
+    pub(super) fn dense_range(&self, param: usize) -> Result<(BufferRange, DType)> {
         let unsupported = |what: &str| {
             let name = &self.params[param].name;
             Err(PluginError::unsupported(format!("param `{name}` {what}")))

@@ -122,6 +122,16 @@ impl Rows {
         })
     }
 
+    /// Some of the rows to train on, drawn by `seed`: at most `tokens` tokens, and at least one
+    /// row.
+    pub fn drawn(&self, tokens: u64, seed: u64) -> Self {
+        Rows {
+            train: self.train.drawn(tokens, seed),
+            eval: None,
+            vocabulary: Arc::clone(&self.vocabulary),
+        }
+    }
+
     /// Orders them into the steps of a run.
     ///
     /// # Errors

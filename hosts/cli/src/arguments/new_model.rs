@@ -35,12 +35,15 @@ impl NewModelArguments {
     /// # Errors
     /// As [`Unread::refuse`].
     pub fn check(&self, command: &str, more: &[&[&str]]) -> Result<(), Error> {
-        let all = [
-            unread::TRAINING,
-            unread::COMPARISON,
-            unread::RANKS,
-            unread::NUMBERS,
-        ];
+        self.check_with_numbers(command, &[&[unread::NUMBERS], more].concat())
+    }
+
+    /// As [`NewModelArguments::check`], of a command that holds the model in memory as well.
+    ///
+    /// # Errors
+    /// As [`Unread::refuse`].
+    pub fn check_with_numbers(&self, command: &str, more: &[&[&str]]) -> Result<(), Error> {
+        let all = [unread::TRAINING, unread::COMPARISON, unread::RANKS];
         self.config.refuse(&Unread {
             command,
             keys: &[&all, more].concat(),

@@ -1,4 +1,6 @@
-//! `host quantize`: writes a model directory with packed weights.
+//! `host quantize`: writes a model directory with packed weights, or chooses how to pack them.
+
+mod auto_bits;
 
 use std::io::Write;
 
@@ -15,11 +17,19 @@ use crate::watch::{Showing, watched};
 /// Packs and prints the result.
 pub fn run(arguments: &QuantizeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
-    let resolved = new_model_config(&arguments.model.sources())?;
+    if let Some(asked) = arguments.asked() {
+        return auto_bits::run(arguments, &asked, out);
+    }
+    let resolved = new_model_config(&arguments.sources())?;
+    pack(arguments, &resolved, out)
+}
+
+/// Writes the packed model of `resolved` and prints what was done.
+fn pack(arguments: &QuantizeArguments, resolved: &ResolvedConfig, out: &mut Output) -> Result<()> {
     let done = watched(
         Showing::unless_quiet(arguments.model.quiet),
         None,
-        |observer, stop| quantize::quantize(&resolved, observer, stop),
+        |observer, stop| quantize::quantize(resolved, observer, stop),
     )?;
     if let Some(directory) = &resolved.config().run.out {
         out.set_place(directory);
