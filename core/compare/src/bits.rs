@@ -77,6 +77,12 @@ pub fn choose_bits(
     let options = options::options(&asked.options, resolved.config(), &registry, services)?;
     let dense = without_roles(resolved, &[Role::QUANTIZER, Role::ADAPTER], &registry)?;
     let opened_model = OpenedModel::open(&dense, Purpose::Evaluate, &process_context)?;
+    if let Some(packed) = opened_model.components.quantizers.packed() {
+        return Err(Error::Usage(UsageError {
+            message: format!("the model is packed already, by `{}`", packed.component()),
+            next_step: "start from its original weights".to_owned(),
+        }));
+    }
     let rows = opened_model.read_rows(Purpose::Evaluate, observer, stop)?;
     let rows = rows.ok_or(espalier_trainer::Error::from(DataError::NoFiles))?;
     drop(opened_model);
@@ -85,12 +91,6 @@ pub fn choose_bits(
     let meter = Meter::whole_process();
     let purpose = Purpose::Evaluate;
     let session = Session::open_among(&dense, purpose, &process_context, &meter, observer, stop)?;
-    if let Some(packed) = session.components.quantizers.packed() {
-        return Err(Error::Usage(UsageError {
-            message: format!("the model is packed already, by `{}`", packed.component()),
-            next_step: "start from its original weights".to_owned(),
-        }));
-    }
     let plan = &session.run.plan;
     resident::check("--auto-bits", plan)?;
     let Measurable {

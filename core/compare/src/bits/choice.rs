@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use espalier_config::{SiteRule, toml_value};
+use espalier_config::{ResolvedConfig, SiteRule, toml_value};
 use espalier_interface::bytes::Bytes;
 use espalier_system::failure::UsageError;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::knapsack::{Item, MOST_CELLS, choose, least_bytes};
 use super::options::{NONE, OptionRecord};
@@ -152,6 +152,18 @@ impl Choice {
     /// The rules as values of the config key `sites`.
     pub fn rules_json(&self) -> Json {
         serde_json::to_value(&self.rules).expect("rules are plain data")
+    }
+
+    /// `resolved` with these options; its own `[[sites]]` come after them, and so hold.
+    ///
+    /// # Errors
+    /// [`Error::Trainer`] where the config is no longer valid.
+    pub fn laid_over(&self, resolved: &ResolvedConfig) -> Result<ResolvedConfig, Error> {
+        let own = resolved.config().sites.iter();
+        let sites: Vec<SiteRule> = self.rules.iter().chain(own).cloned().collect();
+        let sites = serde_json::to_value(sites).expect("rules are plain data");
+        let values = Map::from_iter([("sites".to_owned(), sites)]);
+        Ok(resolved.overlaid("the chosen bits", values, &[])?)
     }
 
     /// The rules as a config file.

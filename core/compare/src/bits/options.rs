@@ -113,7 +113,7 @@ fn option(
     if !roles.contains_key(&Role::QUANTIZER) {
         let role = roles.keys().next().map_or("component", |role| role.0);
         return Err(Error::Usage(UsageError {
-            message: format!("--options: `{component}` is a {role}, expected a quantizer"),
+            message: format!("--options: `{component}` is of role {role}, expected a quantizer"),
             next_step: "`host plugins list` shows the quantizers; `none` keeps weights dense"
                 .to_owned(),
         }));

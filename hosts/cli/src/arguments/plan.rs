@@ -1,5 +1,7 @@
 //! The command line of `host plan`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use espalier_plan::plan::assumed::Devices;
 use espalier_plan::plan::{Assumed, GivenSpeeds};
@@ -14,7 +16,8 @@ use super::unread::{self, Unread};
 #[command(after_help = "Examples:\n  \
     host plan --plugins nf4,lora --model models/llama --data train.jsonl --json\n  \
     host plan --plugins nf4,lora --preset llama2-70b --assume 48GiB --host-memory 64GiB\n  \
-    host plan --auto --plugins nf4,lora --preset llama2-70b --assume 2x24GiB --host-memory 64GiB")]
+    host plan --auto --plugins nf4,lora --preset llama2-70b --assume 2x24GiB --host-memory 64GiB\n  \
+    host plan --plugins lora --model models/llama --bits bits.json --memory 5GiB")]
 pub struct PlanArguments {
     #[command(flatten)]
     pub run: RunArguments,
@@ -37,6 +40,13 @@ pub struct PlanArguments {
     /// Plan for this much host memory instead of this machine's: 64GiB
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
+    /// Plan with the bits that fit into --memory, by what `host quantize --auto-bits` has measured
+    /// into FILE
+    #[arg(long, value_name = "FILE", requires = "memory")]
+    pub bits: Option<PathBuf>,
+    /// Bytes in memory that all weights of the base may take: 20GiB
+    #[arg(long, value_name = "SIZE", requires = "bits")]
+    pub memory: Option<Bytes>,
     /// Plan for this many machines with those devices and that memory each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub machines: Option<u32>,

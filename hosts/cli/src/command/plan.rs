@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use espalier_compare::bits;
 use espalier_config::{Need, resolve};
 use espalier_engine::observer::Unobserved;
 use espalier_system::stop::StopFlag;
@@ -20,6 +21,10 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
     let preset = arguments.preset.as_deref();
     if preset.is_none() {
         resolved.require(&[Need::Model]).map_err(Error::from)?;
+    }
+    if let (Some(table), Some(memory)) = (&arguments.bits, arguments.memory) {
+        let chosen = bits::choice_of_table(table, memory)?;
+        resolved = chosen.laid_over(&resolved)?;
     }
     let asked = arguments.asked();
     let mut auto = None;

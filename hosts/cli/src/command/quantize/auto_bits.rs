@@ -11,7 +11,6 @@ use espalier_system::failure::UsageError;
 use espalier_system::files::{refuse_existing, write_atomically};
 use espalier_system::shell;
 use espalier_trainer::error::Error;
-use serde_json::Map;
 
 use crate::arguments::QuantizeArguments;
 use crate::output::Output;
@@ -48,9 +47,8 @@ pub fn run(arguments: &QuantizeArguments, asked: &Asked, out: &mut Output) -> Re
     match (directory, choice.quantizers().as_slice()) {
         (Some(_), []) => writeln!(out, "no weight is packed: no model is written")?,
         (Some(_), _) => {
-            let sites = Map::from_iter([("sites".to_owned(), choice.rules_json())]);
-            let packed = resolved.overlaid("--auto-bits", sites, &[]);
-            super::pack(arguments, &packed.map_err(Error::from)?, out)?;
+            let packed = choice.laid_over(&resolved)?;
+            super::pack(arguments, &packed, out)?;
         }
         (None, [_, _, ..]) => writeln!(
             out,
