@@ -179,6 +179,20 @@ fn an_invalid_swap_is_refused_and_leaves_no_trace() {
             "{reason}"
         );
     }
+
+    let part = Job::new(&["plugins=\"nf4\"", "model.train_only=\"model.layers.1.*\""]);
+    let asked = [ask("quantizer=hqq", 2, &[]), ask("quantizer=none", 2, &[])];
+    let asking = part.asking("part", &asked);
+    train::run(&part.config("part"), &asking, &asking.stop).expect("a run");
+    for number in [1, 2] {
+        let answer = asking.mailbox.answer(number).expect("a part");
+        let answer = answer.expect("an answer");
+        let reason = answer.record.reason.unwrap_or_default();
+        assert!(
+            reason.contains("its quantizer stays") && answer.exit_code == 2,
+            "{reason}"
+        );
+    }
 }
 
 #[test]

@@ -20,8 +20,16 @@ pub(super) fn of(
 ) -> Result<ResolvedConfig, Error> {
     request.check()?;
     let role = request.role()?;
-    refuse(components, role, request)?;
     let config = current.config();
+    if role == Role::QUANTIZER && !config.model.train_only.is_empty() {
+        return Err(Error::Usage(UsageError {
+            message: "the run trains weights of the model itself (model.train_only): its \
+                      quantizer stays"
+                .to_owned(),
+            next_step: "start another run with the quantizer, or without one".to_owned(),
+        }));
+    }
+    refuse(components, role, request)?;
     let identities = components.identities();
     let plays = |name: &String| {
         let mut playing = identities.iter().filter(|one| one.role == role.0);
