@@ -102,8 +102,8 @@ fn the_plan_holds_fewer_gradients_and_a_device_of_its_size_suffices() {
             let count = steps[0].micro_batches.len();
             let planned = within.rig(&variant, count).planned;
             let whole = model.rig(&variant, count).planned;
-            // While the gradients of a unit are reduced, those of the next one are computed: all there
-            // are with adapters on two layers.
+            // While the gradients of a unit are reduced, those of the next one are computed: all
+            // there are with adapters on two layers.
             let all = variant.strategy == Strategy::Ddp && model.name.starts_with("adapters");
             let spares = if all {
                 planned == whole

@@ -121,9 +121,9 @@ fn passes(
 /// Does a rank's part of step `index` (from 0) of a run. All ranks return the same outcome.
 ///
 /// # Errors
-/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated; where
-/// the schedule updates in the backward pass, params are updated by then. [`Error::Plugin`] for a
-/// call to the backend that failed. [`Error::Peer`] for a rank that is lost.
+/// [`Error::NotFinite`] for a loss or gradient that is not finite, before anything is updated;
+/// where the schedule updates in the backward pass, params are updated by then. [`Error::Plugin`]
+/// for a call to the backend that failed. [`Error::Peer`] for a rank that is lost.
 pub fn train(
     executor: &Executor,
     optim: &OptimOptions,

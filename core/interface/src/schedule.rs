@@ -51,8 +51,8 @@ pub struct ShardingRequest {
     #[serde(default)]
     pub micro_batches: u32,
     /// Whether the run updates within the backward pass: then `Optimize` belongs into the
-    /// micro-batch, once a unit's gradients are whole, and they are released behind it. No factor of
-    /// a global norm is known there. A strategy that leaves all updates to `Schedule::update` is
+    /// micro-batch, once a unit's gradients are whole, and they are released behind it. No factor
+    /// of a global norm is known there. A strategy that leaves all updates to `Schedule::update` is
     /// refused by the host.
     #[serde(default)]
     pub update_in_backward: bool,
@@ -101,8 +101,8 @@ pub enum Act {
     Forward,
     /// Run a unit backward, recomputing what was not saved.
     Backward,
-    /// Free the device memory that `Fetch` or `Gather` filled. Where the run updates in the backward
-    /// pass: free a unit's gradients behind its `Optimize`.
+    /// Free the device memory that `Fetch` or `Gather` filled. Where the run updates in the
+    /// backward pass: free a unit's gradients behind its `Optimize`.
     Release,
     /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params
     /// are replicated. It occurs once per step for each trained unit, in the last micro-batch. One
@@ -115,9 +115,9 @@ pub enum Act {
     /// Copy from the device to the host and free the device memory: reduced gradients after
     /// `Reduce` and `Norm`, params and moments after `Optimize`, or saved activations.
     Offload,
-    /// Update a unit's trainable params, after the global norm is known. Where the run updates in the
-    /// backward pass: in the last micro-batch, after `Norm` of the unit and before its gradients are
-    /// released.
+    /// Update a unit's trainable params, after the global norm is known. Where the run updates in
+    /// the backward pass: in the last micro-batch, after `Norm` of the unit and before its
+    /// gradients are released.
     Optimize,
 }
 

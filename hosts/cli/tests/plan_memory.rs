@@ -290,7 +290,8 @@ fn gradients_that_are_applied_in_the_backward_pass_never_exist_at_once() {
     };
     let [whole, within] =
         [("whole", "false"), ("within", "true")].map(|(name, key)| measured(name, key));
-    // Eight layers of 4 * 512 * 512 + 3 * 512 * 2048 params, of which one keeps its gradients in f32.
+    // Eight layers of 4 * 512 * 512 + 3 * 512 * 2048 params, of which one keeps its gradients in
+    // f32.
     let spared = 7 * 4 * (4 * 512 * 512 + 3 * 512 * 2048);
     assert!(
         whole.saturating_sub(within) >= spared * 9 / 10,

@@ -105,8 +105,8 @@ impl Executor {
     /// sum over micro-batches and ranks; another one is the sum since it was zeroed.
     ///
     /// # Errors
-    /// `PluginError`: a call to the backend failed. `UNSUPPORTED` where gradients are applied in the
-    /// backward pass: none is kept.
+    /// `PluginError`: a call to the backend failed. `UNSUPPORTED` where gradients are applied in
+    /// the backward pass: none is kept.
     pub fn gradient_values(&self, param: usize) -> crate::Result<Vec<f64>> {
         if self.shard_layout.updates_in_backward {
             let none = "the gradients of a run that applies them in the backward pass";

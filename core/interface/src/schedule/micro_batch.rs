@@ -40,8 +40,8 @@ impl<'a> MicroBatch<'a> {
 
     /// Reduces every trained unit in the last micro-batch on `stream` as soon as its gradients are
     /// complete. It adds their squares to the norm one pass later, so that the passes in between
-    /// need not wait for the reduction. Where the run updates in the backward pass, the unit is then
-    /// updated and its gradients are released.
+    /// need not wait for the reduction. Where the run updates in the backward pass, the unit is
+    /// then updated and its gradients are released.
     pub fn reduce(&mut self, stream: u32) {
         let whole = self.units_whole_after();
         let reduce = |&unit: &usize| Action::new(Act::Reduce, unit).when(When::Last).on(stream);
@@ -74,8 +74,8 @@ impl<'a> MicroBatch<'a> {
         whole
     }
 
-    /// Counts complete gradients in the norm after a pass, and lets the update follow where it takes
-    /// place in the backward pass.
+    /// Counts complete gradients in the norm after a pass, and lets the update follow where it
+    /// takes place in the backward pass.
     fn count(&mut self, pass: usize, units: &[usize]) {
         for &unit in units {
             let last = |action: Action| action.when(When::Last);

@@ -65,8 +65,8 @@ impl ShardingRequest {
         (0..self.units.len()).filter(|&unit| self.trains(unit))
     }
 
-    /// Units that `Schedule::update` has to update: those that have trainable params, and none where
-    /// the run updates in the backward pass.
+    /// Units that `Schedule::update` has to update: those that have trainable params, and none
+    /// where the run updates in the backward pass.
     pub fn updated_after_backward(&self) -> impl Iterator<Item = usize> + '_ {
         self.trained().filter(|_| !self.update_in_backward)
     }
