@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use espalier_compare::base;
-use espalier_compare::bits::{Asked, BitTable, Choice, choice_of_table, choose_bits};
+use espalier_compare::bits::{Asked, BitChoice, BitTable, choice_of_table, choose_bits};
 use espalier_config::{ResolvedConfig, Sources, resolve, toml_value};
 use espalier_engine::observer::{Event, Observer, Unobserved};
 use espalier_system::files::Continue;
@@ -35,7 +35,7 @@ fn asked(table: &Path, options: &[&str], memory: Bytes) -> Asked {
     Asked {
         options: options.iter().map(|&option| option.to_owned()).collect(),
         memory,
-        tokens: 1024,
+        tokens: 512,
         table: table.to_owned(),
     }
 }
@@ -65,7 +65,7 @@ fn stopped_after(
     resolved: &ResolvedConfig,
     asked: &Asked,
     most: u64,
-) -> (Result<Choice, espalier_compare::Error>, u64) {
+) -> (Result<BitChoice, espalier_compare::Error>, u64) {
     let stop = StopFlag::new();
     let observer = StopAfter {
         stop: &stop,

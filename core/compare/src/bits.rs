@@ -33,7 +33,7 @@ use espalier_trainer::session::{OpenedModel, ProcessContext, Session};
 use espalier_trainer::train::LoadedBase;
 use espalier_trainer::weights;
 
-pub use choice::{Choice, OptionUse, Uniform};
+pub use choice::{BitChoice, OptionUse, Uniform};
 pub use options::{NONE, OptionRecord};
 pub use table::{BitTable, Measured, SiteRecord, Subject};
 
@@ -69,7 +69,7 @@ pub fn choose_bits(
     asked: &Asked,
     observer: &dyn Observer,
     stop: &StopFlag,
-) -> Result<Choice, Error> {
+) -> Result<BitChoice, Error> {
     let registry = Registry::discover(&SearchPath::of(resolved));
     refuse_own_packing(resolved, &registry)?;
     let mut process_context = ProcessContext::start(resolved.config(), stop)?;
@@ -135,14 +135,14 @@ pub fn choose_bits(
         };
         measuring.run(session, &mut table)?;
     }
-    Choice::of(&table, &asked.options, asked.memory)
+    BitChoice::of(&table, &asked.options, asked.memory)
 }
 
 /// The choice among all options of the table in `path`, without measuring.
 ///
 /// # Errors
-/// No such table; as [`Choice::of`].
-pub fn choice_of_table(path: &Path, memory: Bytes) -> Result<Choice, Error> {
+/// No such table; as [`BitChoice::of`].
+pub fn choice_of_table(path: &Path, memory: Bytes) -> Result<BitChoice, Error> {
     let table = BitTable::read(path)?.ok_or_else(|| {
         Error::Usage(UsageError {
             message: format!("there is no table {}", path.display()),
@@ -154,7 +154,7 @@ pub fn choice_of_table(path: &Path, memory: Bytes) -> Result<Choice, Error> {
         .iter()
         .map(|option| option.name.clone())
         .collect();
-    Choice::of(&table, &names, memory)
+    BitChoice::of(&table, &names, memory)
 }
 
 /// Refuses a config that chooses the packing itself, or has no files to measure.
@@ -199,7 +199,7 @@ fn check_least(table: &BitTable, trials: &[Trial<'_>], asked: &Asked) -> Result<
         divergence: Some(0.0),
         ..Measured::default()
     }));
-    Choice::of(&assumed, &asked.options, asked.memory).map(|_| ())
+    BitChoice::of(&assumed, &asked.options, asked.memory).map(|_| ())
 }
 
 /// Refuses a measurement that does not fit into memory.

@@ -16,7 +16,7 @@ use crate::Error;
 
 /// A choice of options that fits.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct BitChoice {
     /// Bytes that all weights of the base may take.
     pub memory: Bytes,
     /// Bytes that they take.
@@ -68,7 +68,7 @@ struct Choosing<'a> {
     items: Vec<Item>,
 }
 
-impl Choice {
+impl BitChoice {
     /// The choice among the options called `names`, of least predicted KL with all weights of the
     /// base in `memory`.
     ///
@@ -120,7 +120,7 @@ impl Choice {
         let pairs: Vec<(&str, usize)> = pairs
             .map(|(site, &number)| (site.name.as_str(), number))
             .collect();
-        Ok(Choice {
+        Ok(BitChoice {
             memory,
             bytes: Bytes(table.other_bytes + taken().map(|(_, item)| item.bytes).sum::<u64>()),
             other_bytes: Bytes(table.other_bytes),
@@ -274,7 +274,7 @@ fn too_little(memory: Bytes, least: u64, other_bytes: u64) -> Error {
     })
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for BitChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.options.iter().map(|one| &one.option);
         let names = names.chain(self.uniform.iter().map(|one| &one.option));

@@ -179,7 +179,9 @@ mod tests {
         });
         let fitting = choices.map(|chosen| sums(sites, &chosen));
         let fitting = fitting.filter(|(bytes, _)| *bytes <= most_bytes);
-        fitting.map(|(_, divergence)| divergence).reduce(f64::min)
+        fitting
+            .map(|(_, divergence)| divergence)
+            .min_by(f64::total_cmp)
     }
 
     #[test]

@@ -64,3 +64,30 @@ fn a_split_is_a_partition_in_file_order() {
         assert!(message.contains("of 20 rows"), "{message}");
     }
 }
+
+#[test]
+fn drawn_rows_are_as_many_as_fit_in_file_order() {
+    let rows: Vec<_> = (0..20).map(|i| (vec![i, i, i], None)).collect();
+    let dataset = Dataset::of_rows(&rows);
+    let firsts = |tokens: u64, seed: u64| -> Vec<i32> {
+        let drawn = dataset.drawn(tokens, seed);
+        (0..drawn.num_sequences())
+            .map(|i| drawn.sequence(i).unwrap().tokens[0])
+            .collect()
+    };
+    let five = firsts(17, 42);
+    assert_eq!(five.len(), 5);
+    assert!(five.is_sorted());
+    assert_eq!(firsts(17, 42), five);
+    assert_ne!(firsts(17, 43), five);
+    // More tokens only add rows.
+    let ten = firsts(30, 42);
+    assert_eq!(ten.len(), 10);
+    assert!(five.iter().all(|row| ten.contains(row)));
+    assert!(firsts(1000, 42).into_iter().eq(0..20));
+    assert_eq!(
+        firsts(1, 42).len(),
+        1,
+        "a row that is too long is taken alone"
+    );
+}
