@@ -6,8 +6,8 @@
 //! `p -= lr / (1 - beta1^t) m / denom`, with the moments before they are coded again. The last
 //! operation of each moment is fused there (torch's `add` with a factor and `addcmul`), so it is
 //! here. Its CUDA kernel differs: it decays after the update, takes the nearest value of a map
-//! instead of a step of [-1, 1], keeps the sign of the first moment, and leaves out an element whose
-//! gradient is not finite.
+//! instead of a step of [-1, 1], keeps the sign of the first moment, and leaves out an element
+//! whose gradient is not finite.
 
 use espalier_interface::Services;
 use espalier_interface::dynamic_map::{DynamicMap, SIGNED, UNSIGNED, step_fused};

@@ -384,7 +384,8 @@ fn bugs_of_losses_and_steps_are_found() {
         ("sum_squares", "the last element", Bug::Drops(0, 4)),
         ("first_not_finite", "nothing found", blind),
     ];
-    let steps = ["adamw", "adamw8bit"].map(|op| scalar.map(|(what, bug)| (op, what, bug)));
+    let steps = |op| scalar.map(|(what, bug)| (op, what, bug));
+    let steps = [steps("adamw"), steps("adamw8bit")].concat();
     let scalar: [(&str, Bug); 5] = [
         ("another rate", Bug::Scalars(|scalars| scalars[0] *= 1.001)),
         ("no momentum", Bug::Scalars(|scalars| scalars[1] = 0.0)),
@@ -393,10 +394,5 @@ fn bugs_of_losses_and_steps_are_found() {
         ("no factor", Bug::Scalars(|scalars| scalars[4] = 1.0)),
     ];
     let sgd = scalar.map(|(what, bug)| ("sgd", what, bug));
-    all_found(
-        "must be",
-        own.into_iter()
-            .chain(steps.into_iter().flatten())
-            .chain(sgd),
-    );
+    all_found("must be", own.into_iter().chain(steps).chain(sgd));
 }

@@ -60,13 +60,17 @@ fn a_base_of_random_numbers_is_drawn_again_for_another_quantizer() {
 }
 
 #[test]
-fn a_swap_keeps_the_momentum_of_sgd() {
-    let sgd = ["optim.name=\"sgd\"", "optim.momentum=0.9"];
-    let job = Job::new(&["plugins=\"nf4,lora\"", sgd[0], sgd[1]]);
-    let plain = job.run("plain", &[]);
-    let swapped = job.run("swapped", &[ask("quantizer=nf4", 3, &[])]);
-    swapped.same_training(&plain, "sgd");
-    assert_eq!(Job::swaps(&swapped), 1);
+fn a_swap_keeps_the_state_of_each_optimizer() {
+    for [name, key] in [
+        ["optim.name=\"sgd\"", "optim.momentum=0.9"],
+        ["optim.name=\"adamw8bit\"", "optim.min_8bit_size=500"],
+    ] {
+        let job = Job::new(&["plugins=\"nf4,lora\"", name, key]);
+        let plain = job.run("plain", &[]);
+        let swapped = job.run("swapped", &[ask("quantizer=nf4", 3, &[])]);
+        swapped.same_training(&plain, name);
+        assert_eq!(Job::swaps(&swapped), 1);
+    }
 }
 
 #[test]

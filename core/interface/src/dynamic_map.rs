@@ -1,9 +1,9 @@
 //! bitsandbytes' dynamic 8-bit maps -> values by code, and the code of a number in [-1, 1].
 //!
-//! The peer's CPU library does not search a map. It rounds a number to one of 65536 steps of [-1, 1]
-//! and looks up the code of that step. Its codes near a midpoint follow that grid, so this file
-//! builds the same grid. Zero has no separate step: it falls to 1.5e-5, code 131 of the signed map
-//! and 7 of the unsigned one.
+//! The peer's CPU library does not search a map. It rounds a number to one of 65536 steps of
+//! [-1, 1] and looks up the code of that step. Its codes near a midpoint follow that grid, so this
+//! file builds the same grid. Zero has no separate step: it falls to 1.5e-5, code 131 of the signed
+//! map and 7 of the unsigned one.
 //!
 //! # Source
 //! bitsandbytes 0.50.2, `create_dynamic_map` and `csrc/cpu_ops.cpp`. The bits of the values depend

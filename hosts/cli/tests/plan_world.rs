@@ -21,23 +21,6 @@ fn assert_near(found: f64, expected: f64, part: f64, what: &str) {
 
 const QLORA: &str = "--plugins nf4,lora,fsdp --set model.recompute=\"layer\"";
 
-/// Two codes an element and two absmax of 4 bytes for each 256. Biases and norms keep 8 bytes an
-/// element, and runs are padded to 4096 elements.
-#[test]
-fn the_state_of_adamw8bit_is_a_quarter_of_adamws() {
-    let words = "--config configs/full-small.toml --preset qwen2.5-0.5b --assume 16GiB \
-                 --host-memory 16GiB --set optim.name=";
-    let state = |name: &str| number(&json(&format!("{words}{name}")), "/memory/optimizer");
-    let (wide, coded) = (state("adamw"), state("adamw8bit"));
-    assert_near(wide, 8.0 * 494_032_768.0, 1e-3, "adamw");
-    assert_near(
-        coded,
-        (2.0 + 8.0 / 256.0) * 494_032_768.0,
-        5e-3,
-        "adamw8bit",
-    );
-}
-
 /// A row of the published table: LoRA of rank 16 on all linears of a base in NF4 with doubly
 /// quantized scales, in GB.
 struct Row {

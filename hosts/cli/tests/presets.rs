@@ -124,6 +124,17 @@ fn the_shipped_full_config_fits_with_sixteen_bytes_a_weight() {
     assert_near(state.iter().sum(), 16.0 * 494_032_768.0, "params and state");
 }
 
+/// Two codes an element and two absmax of 4 bytes for each 256. Biases and norms keep 8 bytes an
+/// element, and runs are padded to 4096 elements.
+#[test]
+fn the_state_of_adamw8bit_is_a_quarter_of_adamws() {
+    let words = "--config configs/full-small.toml --preset qwen2.5-0.5b --assume 16GiB \
+                 --host-memory 16GiB --threads 2 --set optim.name=adamw8bit";
+    let state = bytes(&json(words), "optimizer");
+    let expected = (2.0 + 8.0 / 256.0) * 494_032_768.0;
+    assert_near(state, expected, "codes and absmax");
+}
+
 #[test]
 fn a_plan_of_70b_takes_little_memory() {
     let host = env!("CARGO_BIN_EXE_host");

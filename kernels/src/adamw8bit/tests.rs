@@ -1,5 +1,6 @@
 //! 8-bit AdamW by one element after the other, between thread counts, and beside AdamW.
 
+use espalier_conformance::largest;
 use espalier_interface::Serial;
 use half::bf16;
 
@@ -87,7 +88,7 @@ fn a_step_is_that_of_each_element_between_decoding_and_coding() {
         for (index, map) in [&SIGNED, &UNSIGNED].into_iter().enumerate() {
             let numbers: Vec<f32> = after.iter().map(|one| one[1 + index]).collect();
             for (block, numbers) in numbers.chunks(BLOCK).enumerate() {
-                let absmax = numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                let absmax = largest(numbers.iter().map(|x| f64::from(x.abs()))) as f32;
                 assert_eq!(state.absmax[index][block], absmax);
                 for (at, x) in (block * BLOCK..).zip(numbers) {
                     let code = map.code(step_of(x * (1.0 / absmax)));

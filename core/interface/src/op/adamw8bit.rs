@@ -1,6 +1,6 @@
 //! `adamw8bit`: gradient `[n]` -> param `[n]`, and its two moments as 8-bit codes `[n]` with the
-//! absmax of each block `[ceil(n / 256)]`, updated by a step of AdamW. The first moment has codes of
-//! the signed dynamic map, the second of the unsigned one
+//! absmax of each block `[ceil(n / 256)]`, updated by a step of AdamW. The first moment has codes
+//! of the signed dynamic map, the second of the unsigned one
 //! ([`dynamic_map`](crate::dynamic_map)). Blocks are counted from the first element. `step` counts
 //! from 1; `factor` multiplies the gradient.
 
