@@ -9,7 +9,7 @@ use super::row::ArmRow;
 
 /// A number of every arm as bars from 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measure {
+pub struct BarPanel {
     title: &'static str,
     unit: &'static str,
     bars: Vec<ArmBar>,
@@ -58,7 +58,7 @@ const PANELS: [Panel; 4] = [
 ];
 
 /// The panels whose number at least two arms have.
-pub fn measures(rows: &[ArmRow], colour: impl Fn(usize) -> usize) -> Vec<Measure> {
+pub fn measures(rows: &[ArmRow], colour: impl Fn(usize) -> usize) -> Vec<BarPanel> {
     let panel = |&(title, unit, number, text): &Panel| {
         let numbers: Vec<Option<f64>> = rows.iter().map(number).collect();
         let known = || numbers.iter().copied().flatten();
@@ -73,7 +73,7 @@ pub fn measures(rows: &[ArmRow], colour: impl Fn(usize) -> usize) -> Vec<Measure
             text: number.map(text).unwrap_or_default(),
         };
         let bars = numbers.iter().enumerate().map(bar).collect();
-        Some(Measure { title, unit, bars })
+        Some(BarPanel { title, unit, bars })
     };
     PANELS.iter().filter_map(panel).collect()
 }

@@ -23,8 +23,8 @@ pub fn write(
         "# How time and memory of a step grow\n\n\
          `cargo xtask bench growth` makes this page and the plot. It trains Llamas of random \
          weights,\n`{}`, {}, no recompute, one row a step; medians of {} steps after {} others. \
-         Measured on:\n{machine}. The share of peak is relative to the rate of products that \
-         the same\nrun measures.\n\n\
+         Measured on:\n{machine}. The share of peak is relative to the rate of products that\n\
+         the same run measures.\n\n\
          ![Seconds of a step by operations, and bytes by parameters and tokens](growth.svg)\n",
         options.plugins,
         options.dtype,

@@ -63,6 +63,8 @@ fn a_newer_key_is_no_difference_where_the_run_has_the_earlier_value() {
     new["config"]["data"] = data("completion");
     new["config"]["optim"]["decay_norms_and_biases"] = json!(true);
     new["config"]["optim"]["groups"] = json!([]);
+    new["config"]["optim"]["in_backward"] = json!(false);
+    new["config"]["optim"]["min_8bit_size"] = json!(4096);
     new["config"]["model"]["train_only"] = json!([]);
     new["config"]["run"]["keep_best"] = json!(false);
     assert_eq!(shown(&old, &new, 3), [""; 0]);
