@@ -2,11 +2,13 @@
 //! LoRA+, and modules that are trained whole.
 
 mod adapting;
+mod swapping;
 
 use espalier_tests::Golden;
 use espalier_trainer::convert::merge::MergeOptions;
 
 use adapting::Subject;
+use swapping::Job;
 
 /// Two params for each of 6 sites, with ranks 8, 4 and 2.
 fn with_patterns() -> Subject {
@@ -73,4 +75,25 @@ fn whole_modules_are_merged_as_they_were_saved() {
 #[test]
 fn the_config_that_is_saved_has_pefts_modules_to_save() {
     with_whole_modules().saves_the_config_of_peft();
+}
+
+#[test]
+fn a_run_with_all_of_these_resumes_to_the_same_bits() {
+    let job = Job::new(&[]);
+    for (ranks, plugins) in [(1, "nf4,lora"), (3, "nf4,dora,fsdp")] {
+        let adapter = if ranks == 1 { "lora" } else { "dora" };
+        let keys = vec![
+            format!("plugins={plugins:?}"),
+            format!("run.ranks={ranks}"),
+            format!("adapter.{adapter}.rank_pattern={{q_proj = 4}}"),
+            format!("adapter.{adapter}.learning_rate_ratio=4"),
+            format!("adapter.{adapter}.modules_to_save=[\"embed_tokens\", \"lm_head\"]"),
+        ];
+        let job = Job::there(job.folder.clone(), keys);
+        let (whole, cut) = (format!("whole-{ranks}"), format!("cut-{ranks}"));
+        let expected = job.run(&whole, &[]);
+        job.unfinished(&whole, &cut);
+        let found = job.resume(&cut, 4).expect("a checkpoint");
+        found.same_training(&expected, plugins);
+    }
 }

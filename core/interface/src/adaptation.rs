@@ -89,7 +89,7 @@ pub struct Adaptation {
     pub joins: Vec<Join>,
     /// For each param, its learning rate over the run's, where no `[[optim.groups]]` gives its
     /// rate; empty where all are 1.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_rate_ratios: Vec<f64>,
 }
 
@@ -97,5 +97,17 @@ impl Adaptation {
     /// The learning rate of a param over the run's.
     pub fn learning_rate_ratio(&self, param: usize) -> f64 {
         self.learning_rate_ratios.get(param).copied().unwrap_or(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs on record hold a hash of this text, made before there were ratios.
+    #[test]
+    fn an_answer_without_ratios_is_written_as_before_them() {
+        let written = serde_json::to_string(&Adaptation::default()).expect("plain data");
+        assert_eq!(written, r#"{"params":[],"joins":[]}"#);
     }
 }

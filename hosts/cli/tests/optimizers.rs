@@ -205,3 +205,30 @@ fn groups_are_listed_and_rates_recorded() {
         "no groups in the report"
     );
 }
+
+/// LoRA+: B and magnitudes learn faster than A.
+#[test]
+fn an_adapters_own_rates_are_listed_and_recorded() {
+    let training = Training::new("--plugins dora --set adapter.dora.learning_rate_ratio=4");
+    training.succeed("run", "");
+    let read = |name: &str| fs::read_to_string(training.path("run").join(name)).expect("a file");
+    let run: Json = serde_json::from_str(&read("run.json")).expect("JSON");
+    let groups = run["param_groups"].as_array().expect("groups");
+    let rates = |group: &Json| {
+        (
+            group["learning_rate_ratio"].as_f64(),
+            group["params"].as_u64(),
+        )
+    };
+    let found: Vec<_> = groups.iter().map(rates).collect();
+    assert_eq!(found, [(None, Some(14)), (Some(4.0), Some(28))]);
+    let metrics = read("metrics.jsonl");
+    let step = metrics.lines().find(|line| line.contains("\"loss\""));
+    let step: Json = serde_json::from_str(step.expect("a step")).expect("JSON");
+    assert_eq!(
+        step["group_learning_rates"],
+        serde_json::json!([2e-4, 8e-4]),
+        "{step}"
+    );
+    assert!(read("report.html").contains("others, at 4 times the rate"));
+}

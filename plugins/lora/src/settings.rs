@@ -86,6 +86,12 @@ impl Settings {
         let whole = self.whole(sites)?;
         let mut chosen = self.targets.pick(sites)?;
         chosen.retain(|index| !whole.contains(index));
+        if chosen.is_empty() {
+            return Err(PluginError::invalid(
+                "modules_to_save has every site that the targets select: add a target, or leave \
+                 the adapter out to train the whole model",
+            ));
+        }
         let joined: Vec<&Site> = chosen.iter().map(|&index| &sites[index]).collect();
         self.ranks.check(&joined)?;
         self.alphas.check(&joined)?;

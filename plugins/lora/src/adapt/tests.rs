@@ -323,6 +323,13 @@ fn modules_to_save_that_cannot_be_trained_are_refused() {
     assert!(message.contains("`model.norm` is no linear"), "{message}");
     let mut biased = sites();
     biased[1].has_bias = true;
+    let message = refusal(&biased, "_proj");
+    assert!(message.contains("which has a bias"), "{message}");
+    let message = refusal(&sites(), "_proj");
+    assert!(
+        message.contains("every site that the targets select"),
+        "{message}"
+    );
     let message = refusal(&biased, "q_proj");
     assert!(
         message.contains("0.self_attn.q_proj`, which has a bias"),
