@@ -55,6 +55,13 @@ pub fn has_avx512_bf16() -> bool {
     has_avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
+/// True where the CPU has those of [`has_avx512_bf16`] and AVX-512-VBMI.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn has_avx512_bf16_and_vbmi() -> bool {
+    has_avx512_bf16() && is_x86_feature_detected!("avx512vbmi")
+}
+
 /// True where the CPU has AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline]

@@ -117,36 +117,53 @@ impl TileDecoder for PackedWeight<'_> {
     }
 
     fn nibbles(&self) -> Option<Nibbles<'_>> {
-        let Decoding::Codebook { codes, blocks, .. } = &self.decoder.format.decoding else {
-            return None;
+        let (codes, blocks, has_zeros) = match &self.decoder.format.decoding {
+            Decoding::Codebook { codes, blocks, .. } => (codes, blocks, false),
+            Decoding::Affine { codes, blocks, .. } => (codes, blocks, true),
+            Decoding::Callback => return None,
         };
-        let Table::Small(table) = &self.decoder.table else {
-            return None;
-        };
-        let low_first = match codes.order {
-            BitOrder::HighFirst => false,
-            BitOrder::LowFirst => true,
-            BitOrder::Split { .. } => return None,
+        let table = match &self.decoder.table {
+            Table::Small(table) => table,
+            Table::Large(_) => return None,
+            Table::Count => &COUNT,
         };
         let (block, width) = (self.piece(*blocks)?, self.size().1);
+        let lie_side_by_side = match codes.order {
+            BitOrder::Split { words } => codes.bits != 3 && words.is_multiple_of(width as u64),
+            _ => codes.bits == 4,
+        };
         let whole = block.is_multiple_of(16) && width > 0 && width.is_multiple_of(block);
-        (codes.bits == 4 && whole).then(|| Nibbles {
+        (codes.bits <= 4 && lie_side_by_side && whole).then(|| Nibbles {
             bytes: self.segments[codes.segment],
-            low_first,
+            codes,
             table,
             block,
             scales: self,
+            has_zeros,
         })
     }
 }
 
+/// The codes of up to four bits as numbers.
+static COUNT: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
+];
+
 impl BlockScales for PackedWeight<'_> {
     fn scales(&self, first: usize, out: &mut [f32]) {
-        if let Decoding::Codebook { scale, .. } = &self.decoder.format.decoding {
-            for (idx, out) in out.chunks_mut(RUN).enumerate() {
-                self.values(scale, first + idx * RUN, out);
-            }
-        }
+        let (Decoding::Codebook { scale, .. } | Decoding::Affine { scale, .. }) =
+            &self.decoder.format.decoding
+        else {
+            unreachable!("refused by `new`");
+        };
+        self.numbers_of(scale, first, out);
+    }
+
+    fn zeros(&self, first: usize, out: &mut [f32]) {
+        let Decoding::Affine { zero, .. } = &self.decoder.format.decoding else {
+            unreachable!("blocks of a codebook have no zero points");
+        };
+        self.numbers_of(zero, first, out);
     }
 }
 
@@ -164,6 +181,13 @@ impl PackedWeight<'_> {
     /// The type of a segment's elements.
     pub(super) fn dtype(&self, segment: usize) -> DType {
         self.decoder.format.segments[segment].dtype
+    }
+
+    /// The numbers of the blocks from `first` on.
+    fn numbers_of(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
+        for (idx, out) in out.chunks_mut(RUN).enumerate() {
+            self.values(values, first + idx * RUN, out);
+        }
     }
 
     /// Decodes at most [`RUN`] elements of `row` from `col` on.

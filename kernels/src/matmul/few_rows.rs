@@ -82,15 +82,12 @@ impl<E: Element> FewRows<'_, '_, E>
 where
     E::Acc: Scalar,
 {
-    /// True where the product is computed here: few rows, which a task's memory has room for, and a
-    /// weight that is summed along its rows.
+    /// True where the product is computed here: few rows, and a weight that is summed along its
+    /// rows.
     pub fn is_of_few_rows(&self) -> bool {
         let (rows, depth) = self.0.left.size();
         let along = (self.0.left.summed, self.0.right.summed) == (Summed::Cols, Summed::Cols);
-        along
-            && (1..=most_rows(self.0.isa, E::Acc::DTYPE)).contains(&rows)
-            && depth > 0
-            && self.scales() <= room_for_scales(depth)
+        along && (1..=most_rows(self.0.isa, E::Acc::DTYPE)).contains(&rows) && depth > 0
     }
 
     /// Steps of the whole depth.
@@ -98,16 +95,12 @@ where
         self.0.left.size().1.div_ceil(self.0.isa.depth_of_step())
     }
 
-    /// The weight's codes, where a kernel decodes them.
+    /// The weight's codes, where a kernel decodes them and a task has room for their scales.
     fn nibbles(&self) -> Option<Nibbles<'_>> {
         let codes = self.0.right.source.nibbles()?;
-        (E::Acc::DTYPE == f32::DTYPE && nibbles::are_served(self.0.isa)).then_some(codes)
-    }
-
-    /// Scales of as many columns as are computed at a time.
-    fn scales(&self) -> usize {
-        let blocks = |codes: Nibbles<'_>| self.0.left.size().1 / codes.block * WIDE;
-        self.nibbles().map_or(0, blocks)
+        let depth = self.0.left.size().1;
+        let is_served = E::Acc::DTYPE == f32::DTYPE && codes.are_served(self.0.isa);
+        (is_served && codes.room(depth) <= room_for_scales(depth)).then_some(codes)
     }
 
     /// Computes it.
@@ -143,7 +136,9 @@ where
     unsafe fn columns(&self, cols: Range<usize>, memory: &mut [E::Acc]) {
         let rows = self.0.left.size().0;
         let codes = self.nibbles();
-        let mut memory = Memory::of(self.0.isa, memory, self.scales());
+        let room = codes.map_or(0, |codes| codes.room(self.0.left.size().1));
+        let mut memory = Memory::of(self.0.isa, memory, room);
+        let lanes = self.lanes(&codes);
         let has_tiles = self.0.isa.has_tiles();
         if has_tiles {
             self.pack_left(&mut memory);
@@ -177,8 +172,8 @@ where
                 unsafe { self.multiply_by_tiles(some.clone(), first_update, &mut memory) };
             }
             let vectors = if has_tiles { 0 } else { some.len() };
-            for lane in (0..vectors).step_by(self.lanes()) {
-                let lanes = some.start + lane..some.end.min(some.start + lane + self.lanes());
+            for lane in (0..vectors).step_by(lanes) {
+                let lanes = some.start + lane..some.end.min(some.start + lane + lanes);
                 // SAFETY: the caller's promises.
                 unsafe { self.lanes_of(lanes, lane, codes, first_update, &mut memory) };
             }
@@ -199,11 +194,12 @@ where
         }
     }
 
-    /// Lanes of a kernel.
-    fn lanes(&self) -> usize {
-        match self.0.isa {
+    /// Lanes of a kernel, for codes or numbers.
+    fn lanes(&self, codes: &Option<Nibbles<'_>>) -> usize {
+        match (self.0.isa, codes) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => 8,
+            (Isa::Avx2, _) => 8,
+            (isa, Some(codes)) => codes.lanes(isa, self.0.left.size().0),
             _ => LANES,
         }
     }
@@ -253,7 +249,7 @@ where
     ) {
         let (rows, depth) = self.0.left.size();
         assert!(
-            memory.left.len() >= rows * self.steps() && lane + self.lanes() <= WIDE,
+            memory.left.len() >= rows * self.steps() && lane + self.lanes(&codes) <= WIDE,
             "a product's memory is too small"
         );
         let per_step = self.0.isa.depth_of_step();

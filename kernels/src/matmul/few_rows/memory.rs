@@ -6,9 +6,9 @@ use crate::matmul::depth::DEPTH;
 use crate::matmul::panel::STRIP;
 use crate::matmul::{Isa, Scalar, slot_bytes};
 
-/// Elements that scales of a depth may take: blocks have at least as many elements as lanes.
+/// Elements that the scales and zero points of a depth's blocks may take.
 pub(super) fn room_for_scales(depth: usize) -> usize {
-    depth
+    2 * depth
 }
 
 /// Elements of the packed columns that tiles read.
@@ -39,7 +39,7 @@ pub(super) struct Memory<'m, S> {
     pub added: &'m mut [S],
     /// A window of the weight.
     pub scratch: &'m mut [S],
-    /// Scales of some columns of the weight.
+    /// Scales of some columns of the weight, then their zero points.
     pub scales: &'m mut [S],
     /// Some columns of the weight, one part of the depth, where tiles read them.
     pub packed: &'m mut [S],

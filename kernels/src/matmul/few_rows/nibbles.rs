@@ -1,56 +1,116 @@
-//! A part of a product of few rows: a weight in codes of four bits, decoded in registers.
+//! A part of a product of few rows: a weight in codes of four bits and less, decoded in registers.
 //!
 //! Words of eight codes are transposed; a code's value is looked up, scaled and multiplied at once.
-//! So a value has the bits that a decoder writes to memory, and takes four instructions.
+//! Products of bf16 by codes with zero points, and those of one row, look up values that were scaled
+//! and rounded once a block (`pairs.rs`). So a value has the bits that a decoder writes to memory.
 #![allow(unsafe_code)] // Vector intrinsics and raw rows.
 
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use std::ops::Range;
 
+use espalier_interface::format::BitOrder;
+
 use super::{LANES, Part, WIDE};
 use crate::matmul::Isa;
 use crate::matmul::nibbles::Nibbles;
 
-/// True where `isa` has kernels for codes.
-pub(super) fn are_served(isa: Isa) -> bool {
-    match isa {
+impl Nibbles<'_> {
+    /// True where `isa` has kernels for these codes.
+    pub(super) fn are_served(&self, isa: Isa) -> bool {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx2 if self.is_codebook_in_pairs() => true,
+            _ => self.have_tables(isa),
+        }
+    }
+
+    /// True where `isa` can look up scaled and rounded values of these codes.
+    fn have_tables(&self, isa: Isa) -> bool {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => {
+                self.block.is_multiple_of(pairs::UNIT) && crate::simd::has_avx512_bf16_and_vbmi()
+            }
+            _ => false,
+        }
+    }
+
+    /// True where a product of so many rows is by tables: of codes that nothing else decodes, and
+    /// of one row. With more, scaling each value is faster.
+    fn are_by_tables(&self, isa: Isa, rows: usize) -> bool {
+        (rows == 1 || !self.is_codebook_in_pairs()) && self.have_tables(isa)
+    }
+
+    /// Lanes of a kernel of AVX-512 for a number of rows: with few, the chains of sums of two
+    /// vectors hide each other's latency.
+    pub(super) fn lanes(&self, isa: Isa, rows: usize) -> usize {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx2 => true,
-        _ => false,
+        if rows <= pairs::MOST_ROWS_OF_TWO && self.are_by_tables(isa, rows) {
+            return WIDE;
+        }
+        LANES
+    }
+
+    /// True where a byte holds two codes, and blocks have no zero points.
+    fn is_codebook_in_pairs(&self) -> bool {
+        !self.is_split() && !self.has_zeros
+    }
+
+    fn is_split(&self) -> bool {
+        matches!(self.codes.order, BitOrder::Split { .. })
+    }
+
+    /// Numbers that [`Nibbles::gather`] writes for rows of `depth` elements.
+    pub(super) fn room(&self, depth: usize) -> usize {
+        depth / self.block * WIDE * (1 + usize::from(self.has_zeros))
+    }
+
+    /// Writes the scales of at most [`WIDE`] rows of `depth` elements: those of the rows' first
+    /// blocks side by side, then those of the second. Their zero points follow in the same way.
+    pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
+        let count = depth / self.block;
+        let (scales, zeros) = out.split_at_mut(count * WIDE);
+        gather(rows.clone(), count, scales, |first, out| {
+            self.scales.scales(first, out)
+        });
+        if self.has_zeros {
+            gather(rows, count, zeros, |first, out| {
+                self.scales.zeros(first, out)
+            });
+        }
     }
 }
 
-impl Nibbles<'_> {
-    /// Writes the scales of at most [`WIDE`] rows of `depth` elements: those of the rows' first
-    /// blocks side by side, then those of the second.
-    pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
-        const RUN: usize = 256;
-        let count = depth / self.block;
-        // Whole rows, or parts of one.
-        let most = (RUN / count).max(1);
-        let mut scales = [0.0; RUN];
-        for row in rows.clone().step_by(most) {
-            let some = most.min(rows.end - row);
-            for first in (0..count).step_by(RUN) {
-                let width = (count - first).min(RUN);
-                let scales = &mut scales[..some * width];
-                self.scales.scales(row * count + first, scales);
-                for (lane, scales) in (row - rows.start..).zip(scales.chunks_exact(width)) {
-                    let out = out[first * WIDE..].chunks_exact_mut(WIDE);
-                    out.zip(scales).for_each(|(out, scale)| out[lane] = *scale);
-                }
+/// Writes numbers of `count` blocks of each of some rows, which `read` gives row after row, those
+/// of a block side by side.
+fn gather(rows: Range<usize>, count: usize, out: &mut [f32], read: impl Fn(usize, &mut [f32])) {
+    const RUN: usize = 256;
+    // Whole rows, or parts of one.
+    let most = (RUN / count).max(1);
+    let mut numbers = [0.0; RUN];
+    for row in rows.clone().step_by(most) {
+        let some = most.min(rows.end - row);
+        for first in (0..count).step_by(RUN) {
+            let width = (count - first).min(RUN);
+            let numbers = &mut numbers[..some * width];
+            read(row * count + first, numbers);
+            for (lane, numbers) in (row - rows.start..).zip(numbers.chunks_exact(width)) {
+                let out = out[first * WIDE..].chunks_exact_mut(WIDE);
+                out.zip(numbers).for_each(|(out, x)| out[lane] = *x);
             }
         }
     }
 }
 
 /// Multiplies a part by the rows `rows` of the weight, from element `k` of them on; `scales` are
-/// theirs, [`WIDE`] apart from one block to the next.
+/// what [`Nibbles::gather`] wrote for all of the `width` elements of a row, from the first lane on.
 ///
 /// # Safety
-/// The CPU can run `isa`; the part's rows and sums have room for it.
+/// The CPU can run `isa`, which serves the codes; the part's rows and sums have room for it.
 pub(super) unsafe fn multiply(
     isa: Isa,
     part: Part<f32>,
@@ -59,6 +119,11 @@ pub(super) unsafe fn multiply(
     k: usize,
     scales: &[f32],
 ) {
+    #[cfg(target_arch = "x86_64")]
+    if codes.are_by_tables(isa, part.rows) {
+        // SAFETY: the caller's promises.
+        return unsafe { pairs::multiply(part, codes, (rows, width), k, scales) };
+    }
     let lanes = rows.len();
     let bytes = &codes.bytes[(rows.start * width + k) / 2..];
     let needed = ((lanes - 1) * width + part.depth) / 2;
@@ -77,7 +142,7 @@ pub(super) unsafe fn multiply(
             bytes: bytes.as_ptr(),
             stride: width / 2,
             lanes,
-            low_first: codes.low_first,
+            low_first: codes.codes.order == BitOrder::LowFirst,
             table: codes.table,
             scales: scales.as_ptr(),
             block: codes.block,

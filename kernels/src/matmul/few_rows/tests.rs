@@ -204,6 +204,98 @@ fn packed_weights_give_the_bits_of_many_rows() {
     }
 }
 
+/// A format with a scale and a zero point a block, `[rows, cols]`, and its bytes.
+fn affine(
+    [rows, cols]: [usize; 2],
+    bits: u32,
+    order: BitOrder,
+    blocks: BlockMap,
+) -> (Format, Vec<Vec<u8>>) {
+    let (rows, cols) = (rows as u64, cols as u64);
+    let codes = Codes {
+        segment: 0,
+        bits,
+        order,
+    };
+    let count = blocks.count([rows, cols]);
+    let (words, dtype) = (codes.words(rows * cols), codes.dtype());
+    let segments = vec![
+        SegmentSpec::new("codes", dtype, words),
+        SegmentSpec::new("scales", DType::BF16, count),
+        SegmentSpec::new("zeros", DType::F32, count),
+    ];
+    let some: Vec<u8> = (0..rows * cols)
+        .map(|i| (i * 83 + i / 7) as u8 & codes.mask())
+        .collect();
+    let mut bytes = vec![0; (words * dtype.bytes()) as usize];
+    codes.pack(&some, &mut bytes);
+    let scales = numbers::<bf16>(count as usize, 5).into_iter();
+    let zeros = numbers::<f32>(count as usize, 6).into_iter();
+    let data = vec![
+        bytes,
+        scales.flat_map(bf16::to_le_bytes).collect(),
+        zeros.flat_map(|x| (7.0 + 9.0 * x).to_le_bytes()).collect(),
+    ];
+    let format = Format {
+        quantizer: "test".to_owned(),
+        shape: [rows, cols],
+        segments,
+        decoding: Decoding::Affine {
+            codes,
+            blocks,
+            scale: BlockValues::Stored { segment: 1 },
+            zero: BlockValues::Stored { segment: 2 },
+        },
+    };
+    (format, data)
+}
+
+#[test]
+fn affine_weights_give_the_bits_of_many_rows() {
+    let flat = |size| BlockMap::Flat { size };
+    let split = |words: usize| BitOrder::Split {
+        words: words as u64,
+    };
+    for (shape, bits, order, blocks, is_served) in [
+        // Rows of a vector in the high bits, and others in the low bits.
+        ([34, 64], 4, split(17 * 64), flat(64), true),
+        ([47, 768], 4, split(24 * 768), flat(128), true),
+        ([80, 1056], 4, split(40 * 1056), flat(32), true),
+        ([21, 544], 2, split(6 * 544), flat(32), true),
+        ([17, 1088], 1, split(3 * 1088), BlockMap::Rows, true),
+        ([33, 640], 4, BitOrder::HighFirst, flat(64), true),
+        ([7, 96], 4, BitOrder::LowFirst, BlockMap::Rows, true),
+        // No kernel reads these as codes.
+        ([33, 64], 4, split(33 * 32), flat(64), false),
+        ([20, 320], 3, split(2 * 320), flat(64), false),
+        ([20, 320], 8, split(20 * 320), flat(64), false),
+        ([20, 48], 4, split(10 * 48), flat(16), false),
+        ([20, 530], 4, split(10 * 530), BlockMap::Columns, false),
+        (
+            [64, 96],
+            4,
+            split(32 * 96),
+            BlockMap::Strided { count: 96 },
+            false,
+        ),
+    ] {
+        let (format, data) = affine(shape, bits, order, blocks);
+        let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let decoder = FormatDecoder::new(&format).expect("it is described");
+        let weight = decoder.weight(&segments);
+        let what = format!("{bits} bits, {order:?} {blocks:?}");
+        let codes = Packed(&weight);
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::has_avx512_bf16_and_vbmi() {
+            let codes = Rows::<f32>::nibbles(&codes);
+            let found = codes.is_some_and(|codes| codes.are_served(Isa::Avx512Bf16));
+            assert_eq!(found, is_served, "{what}");
+        }
+        compare::<bf16>(&codes, &what, &sets());
+        compare::<f32>(&codes, &what, &[Isa::detect().vectors()]);
+    }
+}
+
 #[test]
 fn only_few_rows_of_weights_read_along_rows_are_computed_here() {
     let x = numbers::<f32>(20 * 40, 1);
