@@ -1,8 +1,9 @@
 //! A part of a product of few rows: a weight in codes of four bits and less, decoded in registers.
 //!
 //! Words of eight codes are transposed; a code's value is looked up, scaled and multiplied at once.
-//! Products of bf16 by codes with zero points, and those of one row, look up values that were scaled
-//! and rounded once a block (`pairs.rs`). So a value has the bits that a decoder writes to memory.
+//! Products of bf16 by codes with zero points, and those of one row, look up values that were
+//! scaled and rounded once a block (`pairs.rs`). So a value has the bits that a decoder writes to
+//! memory.
 #![allow(unsafe_code)] // Vector intrinsics and raw rows.
 
 #[cfg(target_arch = "x86_64")]

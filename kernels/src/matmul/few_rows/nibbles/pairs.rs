@@ -237,8 +237,8 @@ unsafe fn scale(weight: &CodeRows<'_>, block: usize, lane: usize, tables: &mut [
     }
 }
 
-/// Where the first or the second eight codes of a word of 64 bits begin, in bits from its first one:
-/// four in each of two words.
+/// Where the first or the second eight codes of a word of 64 bits begin, in bits from its first
+/// one: four in each of two words.
 const fn begins(slots: bool, low_first: bool, eight: usize) -> [i64; 2] {
     let mut bits = [0; 2];
     let mut code = 0;
