@@ -284,7 +284,7 @@ fn bits_of<const SLOTS: bool>(weight: &CodeRows<'_>, lane: usize, eight: usize) 
 unsafe fn load(weight: &CodeRows<'_>, at: usize, bytes: usize, lane: usize) -> [[__m512i; 4]; 4] {
     let mask = u64::MAX >> (LINE - bytes);
     let mut parts = [[_mm512_setzero_si512(); 4]; 4];
-    for i in 0..4 {
+    for i in [0, 1, 2, 3] {
         let rows = [0, 4, 8, 12].map(|four| {
             let from = weight.starts[lane + i + four].wrapping_add(at);
             // SAFETY: masked-off bytes are not touched.
@@ -319,7 +319,7 @@ fn decode(
     let words = &line[word / 2];
     let mut values = [_mm512_setzero_si512(); 4];
     for (i, value) in values.iter_mut().enumerate() {
-        let word = if word % 2 == 0 {
+        let word = if word.is_multiple_of(2) {
             _mm512_unpacklo_epi64(words[i], words[i])
         } else {
             _mm512_unpackhi_epi64(words[i], words[i])
