@@ -200,7 +200,7 @@ fn what_cannot_be_decomposed_is_refused_by_name() {
         "{message}"
     );
     assert!(
-        message.contains("it has adamw, adapted_row_norms, add, "),
+        message.contains("it has adamw, adamw8bit, adapted_row_norms, add, "),
         "{message}"
     );
     let message = refused(&without(&["swiglu", "sigmoid"]));

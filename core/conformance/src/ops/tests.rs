@@ -88,7 +88,8 @@ fn bounds_are_small_beside_the_results() {
             let finite = expected.values.iter().filter(|x| x.is_finite());
             let most = largest(finite.map(|x| x.abs()).chain([0.0]));
             // A token that attends to itself alone gives its logits no gradient.
-            if most < LEAST {
+            // Codes of a map that is fine near zero move far by a rounding there.
+            if most < LEAST || operand.dtype == DType::U8 {
                 continue;
             }
             let widest = largest(expected.bounds.iter().copied().chain([0.0]));
@@ -126,7 +127,8 @@ fn what_is_just_beyond_a_bound_is_found() {
             // A narrow result may be one step off, and rounding hides another half.
             let beyond = bound + 3.0 * step + 2.0 * LEAST;
             for wrong in [value + beyond, value - beyond, f64::NAN] {
-                if dtype == DType::U8 && wrong < 0.0 || !dtype.is_float() && wrong.is_nan() {
+                let is_no_byte = dtype == DType::U8 && !(0.0..=255.0).contains(&wrong);
+                if is_no_byte || !dtype.is_float() && wrong.is_nan() {
                     continue;
                 }
                 let mut spoiled = sound.clone();
