@@ -14,9 +14,10 @@ use training::{Training, files, last_line, refused};
 
 /// The measurements, by path in an arm of `report.json`: times, and the memory of the program
 /// itself.
-const MEASURED: [&str; 11] = [
+const MEASURED: [&str; 12] = [
     "/encode_secs",
     "/tokens_per_sec",
+    "/secs_per_step",
     "/memory/observed_peak_bytes",
     "/memory/planned_peak_bytes",
     "/memory/planned/program",
