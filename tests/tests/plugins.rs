@@ -99,7 +99,7 @@ fn the_first_plugin_of_a_name_is_used_and_the_others_are_listed() {
     assert_eq!(llamas[2].location(), "linked");
     assert_eq!(registry.inspect("llama").expect("there").file, Some(file));
     let lora = registry.inspect("lora").expect("linked");
-    assert_eq!((lora.file, lora.options.len()), (None, 5));
+    assert_eq!((lora.file, lora.options.len()), (None, 9));
     assert_eq!(lora.capabilities["peft_types"], "LORA");
 }
 
@@ -322,7 +322,10 @@ fn names_map_to_one_component_per_role() {
 fn files_find_their_readers() {
     let registry = ours();
     assert_eq!(registry.family_for("llama").expect("ours"), "llama");
-    assert_eq!(registry.adapters_for("LORA").expect("ours"), ["lora"]);
+    assert_eq!(
+        registry.adapters_for("LORA").expect("ours"),
+        ["lora", "dora"]
+    );
     let message = registry.family_for("gpt2").expect_err("nobody").to_string();
     assert_eq!(
         message,
