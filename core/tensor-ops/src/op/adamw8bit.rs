@@ -90,8 +90,8 @@ fn adamw8bit<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>
             encode(launch, &v, &second)
         })
     });
-    // The codes of both maps' steps.
-    Ok(kernel.with_temporaries(2 * 8 * STEPS as u64))
+    // The codes of both maps' steps, and of one the list that its tensor is made from.
+    Ok(kernel.with_temporaries(3 * 8 * STEPS as u64))
 }
 
 /// `x`, `[n]`, as whole blocks `[ceil(n / 256), 256]`; what is beyond `n` is 0.
