@@ -50,7 +50,7 @@ use crate::storage_layout::StorageLayout;
 use crate::trained_weights::TrainedWeights;
 
 pub use arithmetic::Arithmetic;
-pub use assumed::Assumed;
+pub use assumed::{Assumed, HeadRows};
 pub use demand::{BatchLimits, Demand, Generation, HostBytes, Purpose};
 pub use flops::Flops;
 pub use host_memory::HostMemoryPlan;

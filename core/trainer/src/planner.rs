@@ -2,10 +2,15 @@
 
 mod asked;
 mod auto;
+mod memory_ladder;
 mod plan_report;
 mod speeds;
 mod text;
 
 pub use asked::Asked;
 pub use auto::{Auto, Search};
+pub use memory_ladder::{
+    LadderName, LadderPlan, LadderRequest, LadderRung, MemoryLadder, MemoryPart, Product,
+    PublishedPeak, RungOptions,
+};
 pub use plan_report::PlanReport;

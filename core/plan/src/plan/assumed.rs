@@ -50,6 +50,18 @@ pub struct Assumed {
     pub host: Option<Bytes>,
     /// Number of machines, with one process each.
     pub machines: Option<u32>,
+    /// The rows that the head takes at once.
+    pub head_rows: HeadRows,
+}
+
+/// The rows of hidden states that the head takes at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadRows {
+    /// A chunk, as in every run.
+    #[default]
+    Chunk,
+    /// All of a micro-batch, to compare with programs whose logits all exist at once.
+    All,
 }
 
 impl Assumed {
@@ -98,6 +110,9 @@ impl Assumed {
 
     /// Replaces in `info`, which describes the real device, what is assumed.
     pub fn replace(&self, info: &mut DeviceInfo) {
+        if self.head_rows == HeadRows::All {
+            info.head_chunk_bytes = Some(u64::MAX);
+        }
         let Some(Devices { memory, .. }) = self.devices else {
             return;
         };

@@ -7,7 +7,7 @@ use espalier_plan::plan::assumed::Devices;
 use espalier_plan::plan::{Assumed, GivenSpeeds};
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::error::Error;
-use espalier_trainer::planner::Asked;
+use espalier_trainer::planner::{Asked, LadderName};
 
 use super::RunArguments;
 use super::unread::{self, Unread};
@@ -17,7 +17,9 @@ use super::unread::{self, Unread};
     host plan --plugins nf4,lora --model models/llama --data train.jsonl --json\n  \
     host plan --plugins nf4,lora --preset llama2-70b --assume 48GiB --host-memory 64GiB\n  \
     host plan --auto --plugins nf4,lora --preset llama2-70b --assume 2x24GiB --host-memory 64GiB\n  \
-    host plan --plugins lora --model models/llama --bits bits.json --memory 5GiB")]
+    host plan --plugins lora --model models/llama --bits bits.json --memory 5GiB\n  \
+    host plan --ladder --preset llama3.2-3b\n  \
+    host plan --ladder=optimizers --model models/llama --set data.max_seq_len=512")]
 pub struct PlanArguments {
     #[command(flatten)]
     pub run: RunArguments,
@@ -25,6 +27,11 @@ pub struct PlanArguments {
     /// set stays. Done anyway for several ranks without a strategy
     #[arg(long)]
     pub auto: bool,
+    /// Plan the steps of a published ladder down to less memory, each with its arithmetic and its
+    /// options: `optimizers`, or `recipe`; left out, the one of --preset
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    #[arg(conflicts_with_all = ["auto", "bits", "explain"])]
+    pub ladder: Option<Option<LadderName>>,
     /// Show the arithmetic of memory and traffic, and the kernel launches by op
     #[arg(long)]
     pub explain: bool,
@@ -87,6 +94,7 @@ impl PlanArguments {
                 devices: self.assume,
                 host: self.host_memory,
                 machines: self.machines,
+                ..Assumed::default()
             },
             speeds: GivenSpeeds {
                 compute_tflops: self.compute_tflops,

@@ -8,7 +8,7 @@ use espalier_config::{Need, resolve};
 use espalier_engine::observer::Unobserved;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::planner::{PlanReport, Search};
+use espalier_trainer::planner::{LadderName, LadderRequest, PlanReport, Search};
 use espalier_trainer::session::{ProcessContext, Session};
 
 use crate::arguments::PlanArguments;
@@ -27,6 +27,15 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
         resolved = chosen.laid_over(&resolved)?;
     }
     let asked = arguments.asked();
+    if let Some(name) = arguments.ladder {
+        let request = LadderRequest {
+            resolved: &resolved,
+            preset,
+            asked: &asked,
+            name: name.unwrap_or_else(|| LadderName::of_preset(preset)),
+        };
+        return print_ladder(&request, arguments.json, out);
+    }
     let mut auto = None;
     let search = Search {
         resolved: &resolved,
@@ -54,6 +63,18 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
+    }
+    Ok(())
+}
+
+/// Makes the plans of a ladder and prints them.
+fn print_ladder(request: &LadderRequest, json: bool, out: &mut dyn Write) -> Result<()> {
+    let ladder = request.run(&Warnings)?;
+    if json {
+        serde_json::to_writer_pretty(&mut *out, &ladder)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{ladder}")?;
     }
     Ok(())
 }
