@@ -37,7 +37,7 @@ pub struct MemoryLadder {
     pub source: &'static str,
     /// The model's directory or preset.
     pub model: String,
-    /// All parameters, without an adapter's.
+    /// All parameters of the first rung that is planned.
     pub num_params: u64,
     /// The ranks, each with the memory of a rung.
     pub ranks: u32,
@@ -112,15 +112,32 @@ pub struct LadderRequest<'a> {
     pub name: LadderName,
 }
 
+/// A ladder that is being planned.
+struct LadderPlanner<'a> {
+    request: &'a LadderRequest<'a>,
+    observer: &'a dyn Observer,
+    process_context: ProcessContext,
+    registry: Registry,
+    /// The user's config with the publication's rows.
+    user: ResolvedConfig,
+    /// Whether published peaks are of this model and these rows.
+    is_published: bool,
+    /// The config of each rung, or of one below where it is refused.
+    configs: Vec<ResolvedConfig>,
+    /// The first refusal.
+    refusal: Option<Error>,
+    made: MemoryLadder,
+}
+
 impl LadderRequest<'_> {
     /// Makes every plan. A rung that is refused keeps the reason.
     ///
     /// # Errors
-    /// As [`Session::open_to_plan`] where the first rung is refused; an unknown plugin.
+    /// As [`Session::open_to_plan`] where every rung is refused; an unknown plugin.
     pub fn run(&self, observer: &dyn Observer) -> Result<MemoryLadder, Error> {
         let ladder = self.name.ladder();
-        let is_published = self.preset == Some(ladder.preset);
-        let rows = if is_published {
+        let is_model = self.preset == Some(ladder.preset);
+        let rows = if is_model {
             self.rows(ladder)
         } else {
             Vec::new()
@@ -128,75 +145,37 @@ impl LadderRequest<'_> {
         let user = self
             .resolved
             .overlaid("--ladder", Default::default(), &rows)?;
-        let has_published_rows = is_published && rows_are_published(&user, ladder);
         let mut process_context = ProcessContext::start(user.config(), &StopFlag::new())?;
         if self.preset.is_none() {
             process_context.rows = Session::rows_to_plan(&user, &process_context, observer)?;
         }
-        let registry = Registry::discover(&SearchPath::of(&user));
-        let ranks = Session::world_to_plan(&user, &self.asked.assumed)?.ranks;
-        let mut made = MemoryLadder {
-            ladder: ladder.name,
-            about: ladder.about,
-            source: ladder.source,
-            model: String::new(),
-            num_params: 0,
-            ranks,
-            rows: rows.clone(),
-            rungs: Vec::new(),
+        let mut planner = LadderPlanner {
+            request: self,
+            observer,
+            process_context,
+            registry: Registry::discover(&SearchPath::of(&user)),
+            is_published: is_model && rows_are_published(&user, ladder),
+            configs: Vec::new(),
+            refusal: None,
+            made: MemoryLadder {
+                ladder: ladder.name,
+                about: ladder.about,
+                source: ladder.source,
+                model: String::new(),
+                num_params: 0,
+                ranks: Session::world_to_plan(&user, &self.asked.assumed)?.ranks,
+                rows,
+                rungs: Vec::new(),
+            },
+            user,
         };
-        let mut configs: Vec<ResolvedConfig> = Vec::new();
         for (index, rung) in ladder.rungs.iter().enumerate() {
-            let from = made.rungs.get(rung.from);
-            let below = Below {
-                user: user.config(),
-                config: configs.get(rung.from).unwrap_or(&user).config(),
-                registry: &registry,
-                has_rows: process_context.rows.is_some(),
-                ranks,
-            };
-            let step = below.options(rung.settings)?;
-            let options = match from {
-                Some(from) => from.options.changed_by(&step),
-                None => RungOptions {
-                    plugins: step.plugins.clone(),
-                    set: [&rows[..], &step.set].concat(),
-                },
-            };
-            let planned = options.over(self.resolved).and_then(|config| {
-                let session = self.open(&config, rung, &process_context, observer)?;
-                if index == 0 {
-                    let summary = session.summary();
-                    (made.model, made.num_params) = (summary.model, summary.num_params);
-                }
-                let first = made.rungs.first().and_then(|rung| rung.plan.as_ref());
-                let plan = self.plan(&session, first.map(|plan| plan.memory.program));
-                Ok((config, plan))
-            });
-            let (config, plan, refused) = match planned {
-                Ok((config, plan)) => (config, Some(plan), None),
-                Err(error) if index == 0 => return Err(error),
-                // Rungs above go on from the config that was refused, as far as it is one.
-                Err(error) => (configs[rung.from].clone(), None, Some(error.to_string())),
-            };
-            configs.push(config);
-            let (unit, unit_bytes) = ladder.unit;
-            made.rungs.push(LadderRung {
-                name: rung.name,
-                from: (index > 0).then_some(rung.from),
-                step,
-                options,
-                all_logits: rung.logits == LogitsKept::All,
-                plan,
-                refused,
-                published: has_published_rows.then_some(PublishedPeak {
-                    peak: rung.published,
-                    unit,
-                    unit_bytes,
-                }),
-            });
+            planner.add(index, rung)?;
         }
-        Ok(made)
+        match planner.refusal {
+            Some(error) if planner.made.rungs.iter().all(|one| one.plan.is_none()) => Err(error),
+            _ => Ok(planner.made),
+        }
     }
 
     /// The publication's rows, as far as the user sets no others.
@@ -205,38 +184,105 @@ impl LadderRequest<'_> {
         let rows = ladder.rows.iter().filter(|(key, _)| unset(key));
         rows.map(|(key, value)| format!("{key}={value}")).collect()
     }
+}
 
-    fn open(
-        &self,
-        config: &ResolvedConfig,
-        rung: &PublishedRung,
-        process_context: &ProcessContext,
-        observer: &dyn Observer,
-    ) -> Result<Session, Error> {
+impl LadderPlanner<'_> {
+    /// Plans the next rung.
+    ///
+    /// # Errors
+    /// An unknown plugin of the user.
+    fn add(&mut self, index: usize, rung: &PublishedRung) -> Result<(), Error> {
+        let (step, options) = self.options(rung)?;
+        let opened = options.over(self.request.resolved).and_then(|config| {
+            let session = self.open(&config, rung)?;
+            Ok((config, session))
+        });
+        let (config, plan, refused) = match opened {
+            Ok((config, session)) => (config, Some(self.plan(&session)), None),
+            Err(error) => {
+                let words = error.to_string();
+                self.refusal.get_or_insert(error);
+                let below = self.configs.get(rung.from).unwrap_or(&self.user);
+                (below.clone(), None, Some(words))
+            }
+        };
+        self.configs.push(config);
+        let (unit, unit_bytes) = self.request.name.ladder().unit;
+        self.made.rungs.push(LadderRung {
+            name: rung.name,
+            from: (index > 0).then_some(rung.from),
+            step,
+            options,
+            all_logits: rung.logits == LogitsKept::All,
+            plan,
+            refused,
+            published: self.is_published.then_some(PublishedPeak {
+                peak: rung.published,
+                unit,
+                unit_bytes,
+            }),
+        });
+        Ok(())
+    }
+
+    /// The options that change the rung below, and all options.
+    fn options(&self, rung: &PublishedRung) -> Result<(RungOptions, RungOptions), Error> {
+        let from = self.made.rungs.get(rung.from);
+        let user = self.user.config();
+        let below = Below {
+            user,
+            config: self.configs.get(rung.from).unwrap_or(&self.user).config(),
+            plugins: from.map_or(&user.plugins, |from| &from.options.plugins),
+            registry: &self.registry,
+            has_rows: self.process_context.rows.is_some(),
+            ranks: self.made.ranks,
+        };
+        let step = below.options(rung.settings)?;
+        let options = match from {
+            Some(from) => from.options.changed_by(&step),
+            None => RungOptions {
+                plugins: step.plugins.clone(),
+                set: self.made.rows.clone(),
+            }
+            .changed_by(&step),
+        };
+        Ok((step, options))
+    }
+
+    fn open(&self, config: &ResolvedConfig, rung: &PublishedRung) -> Result<Session, Error> {
         let assumed = Assumed {
             head_rows: match rung.logits {
                 LogitsKept::All => HeadRows::All,
                 LogitsKept::Chunk => HeadRows::Chunk,
             },
-            ..self.asked.assumed
+            ..self.request.asked.assumed
         };
-        Session::open_to_plan(config, self.preset, assumed, process_context, observer)
+        let (preset, context) = (self.request.preset, &self.process_context);
+        Session::open_to_plan(config, preset, assumed, context, self.observer)
     }
 
-    /// The plan of a session. `program_bytes` are those of the first rung's program.
-    fn plan(&self, session: &Session, program_bytes: Option<u64>) -> LadderPlan {
+    /// The plan of a session. Its program is that of the first plan: what this process holds grows
+    /// from plan to plan, and not with the rungs.
+    fn plan(&mut self, session: &Session) -> LadderPlan {
         let plan = &session.run.plan;
         let host_bytes = memory::available_bytes();
-        let (mut memory, _) = self.asked.assumed.divide(plan, host_bytes);
-        // What this process holds grows from plan to plan, and not with the rungs.
-        memory.program = program_bytes.unwrap_or(memory.program);
+        let assumed = &self.request.asked.assumed;
+        let (mut memory, _) = assumed.divide(plan, host_bytes);
+        let mut plans = self.made.rungs.iter().filter_map(|rung| rung.plan.as_ref());
+        match plans.next() {
+            Some(first) => memory.program = first.memory.program,
+            None => {
+                let summary = session.summary();
+                (self.made.model, self.made.num_params) = (summary.model, summary.num_params);
+            }
+        }
         LadderPlan {
             max_tokens: plan.demand.limits.max_tokens,
             num_trained_params: plan.num_params().1,
             memory,
             step_peak_bytes: memory.step_peak(),
             peak_bytes: memory.peak(),
-            fits: self.asked.assumed.fits(plan, host_bytes),
+            fits: assumed.fits(plan, host_bytes),
             parts: part::parts(plan, &memory),
         }
     }

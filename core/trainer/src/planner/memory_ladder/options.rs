@@ -63,8 +63,10 @@ impl RungOptions {
 pub(super) struct Below<'a> {
     /// The user's config.
     pub user: &'a Config,
-    /// The config of the rung that is changed.
+    /// The config of the rung that is changed, or of one below where that one is refused.
     pub config: &'a Config,
+    /// Its plugins.
+    pub plugins: &'a [String],
     /// All components.
     pub registry: &'a Registry,
     /// Whether rows are read.
@@ -80,19 +82,19 @@ impl Below<'_> {
     /// An unknown plugin of the user.
     pub fn options(&self, settings: &[RungSetting]) -> Result<RungOptions, Error> {
         let mut options = RungOptions {
-            plugins: self.config.plugins.clone(),
+            plugins: self.plugins.to_vec(),
             set: Vec::new(),
         };
         for setting in settings {
             match setting {
                 RungSetting::Set(assignment) => options.set.push((*assignment).to_owned()),
-                RungSetting::Whole => options.plugins = self.plugins(&[])?,
+                RungSetting::Whole => options.plugins = self.with_roles(&[])?,
                 RungSetting::Adapter => {
-                    options.plugins = self.plugins(&[(Role::ADAPTER, ADAPTER)])?;
+                    options.plugins = self.with_roles(&[(Role::ADAPTER, ADAPTER)])?;
                 }
                 RungSetting::PackedAdapter => {
                     let roles = [(Role::QUANTIZER, QUANTIZER), (Role::ADAPTER, ADAPTER)];
-                    options.plugins = self.plugins(&roles)?;
+                    options.plugins = self.with_roles(&roles)?;
                 }
                 RungSetting::ShortRows if !self.has_rows => {
                     let short = (self.config.data.max_seq_len / SHORT).max(2);
@@ -108,7 +110,7 @@ impl Below<'_> {
 
     /// The user's plugins without adapter and quantizer, and before them one of each of `roles`:
     /// the user's, or the one named.
-    fn plugins(&self, roles: &[(Role, &str)]) -> Result<Vec<String>, Error> {
+    fn with_roles(&self, roles: &[(Role, &str)]) -> Result<Vec<String>, Error> {
         let named = self.registry.roles_of(&self.user.plugins)?;
         let of = |role: Role| named.get(&role);
         let chosen = roles
