@@ -1,7 +1,9 @@
 //! Runs side by side -> ratios: the cost of third-party plugins relative to the shipped ones.
 
 mod backends;
+mod full;
 mod growth;
+mod ladder;
 mod random_model;
 mod setup;
 mod sharding;
@@ -58,6 +60,12 @@ enum Bench {
     /// Time and memory of a step from 1 million to 1 billion parameters and from 256 to 8192
     /// tokens: a table and a plot
     Growth(growth::GrowthOptions),
+    /// Memory of full fine-tuning of 1, 3 and 7 billion random weights, by the operating system's
+    /// count, beside the plan: a page
+    Full(full::FullOptions),
+    /// The rungs of `host plan --ladder` trained on the 124M shape: memory by the operating
+    /// system's count, beside the plan: a page and a plot
+    Ladder(ladder::LadderOptions),
     /// Encoding by the plugin `hqq` beside the hqq library, on the same weights in turns
     Hqq {
         /// A Python with the packages of tests/golden/scripts/requirements.txt
@@ -104,6 +112,8 @@ pub fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<()> {
             )
         }
         Bench::Backends(options) => backends::measure(workspace, options),
+        Bench::Full(options) => full::measure(workspace, options),
+        Bench::Ladder(options) => ladder::measure(workspace, options),
         Bench::Growth(options) => growth::measure(workspace, options),
         Bench::BoundaryCost => run(workspace
             .cargo()

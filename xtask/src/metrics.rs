@@ -23,3 +23,10 @@ pub fn numbers(out: &Path, key: &str) -> Result<Vec<f64>> {
     }
     Ok(numbers)
 }
+
+/// Steps that the run in `out` has reported; 0 before its metrics exist.
+pub fn steps(out: &Path) -> usize {
+    let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
+    let of_steps = text.lines().filter(|line| line.contains("\"step_secs\""));
+    of_steps.count()
+}

@@ -42,7 +42,7 @@ pub struct BenchBackendsOptions {
 }
 
 /// A model of this size.
-fn shape(model: Preset) -> Shape {
+pub const fn shape(model: Preset) -> Shape {
     Shape::new(match model {
         Preset::Llama124m => [768, 12, 12, 4, 2048, 32000],
         Preset::Tiny => [64, 2, 4, 2, 192, 512],

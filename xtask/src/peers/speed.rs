@@ -29,7 +29,7 @@ use peer::Peer;
 use record::Record;
 use summary::Summary;
 use timed_run::{Allocator, Side, TimedRun};
-pub use watched::offline;
+pub use watched::{Watched, offline, run as run_watched, run_until};
 
 use crate::backends::Library;
 use crate::golden::require;
