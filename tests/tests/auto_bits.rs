@@ -7,6 +7,8 @@ use std::sync::Mutex;
 
 use espalier_compare::base;
 use espalier_compare::bits::{Asked, BitChoice, BitTable, choice_of_table, choose_bits};
+use espalier_compare::report::Report;
+use espalier_compare::statistics::Interval;
 use espalier_config::{ResolvedConfig, Sources, resolve, toml_value};
 use espalier_engine::observer::{Event, Observer, Unobserved};
 use espalier_system::files::Continue;
@@ -254,33 +256,54 @@ fn chosen_bits_are_closer_to_dense_than_uniform_ones_on_held_out_rows() {
     let rich = choose(MUCH);
     assert_eq!(rich.quantizers(), ["hqq"]);
     let table = BitTable::read(&path).expect("a table").expect("written");
-    let mut arms = Vec::new();
-    let mut predicted = Vec::new();
+    let out = place.path().join("compared");
+    let keys = [
+        ("compare.arms", json!(["hqq:bits=3", "hqq:bits=4"])),
+        ("compare.bits", json!(path)),
+        ("compare.eval_only", json!(true)),
+        ("data.eval_files", json!([file("data/held-out.jsonl")])),
+        ("run.out", json!(out)),
+    ];
+    let resolved = config(&model, &rows, &keys);
+    let compared =
+        espalier_compare::run(&resolved, Continue::Refuse, &Unobserved, &StopFlag::new());
+    compared
+        .expect("a comparison")
+        .check_failures()
+        .expect("no failure");
+    let report = Report::of(&out).expect("a report");
+    let divergence = |name: &str| {
+        let arm = report.arms.iter().find(|arm| arm.name == name);
+        arm.expect("an arm").divergence.expect("beside a dense arm")
+    };
     for bits in [3, 4] {
         let memory = uniform_bytes(&table, &format!("hqq:bits={bits}"));
-        let chosen = choose(memory);
-        assert!(chosen.bytes <= memory);
-        predicted.push(chosen.divergence);
-        arms.push(json!({"name": format!("chosen-{bits}"), "sites": chosen.rules_json()}));
-        arms.push(json!({
-            "name": format!("uniform-{bits}"),
-            "plugins": ["hqq"],
-            "quantizer": {"hqq": {"bits": bits}},
-        }));
-    }
-    let out = place.path().join("compared");
-    let found = divergences(&model, &file("data/held-out.jsonl"), &arms, &out);
-    for (pair, predicted) in found.chunks(2).zip(predicted) {
-        let [chosen, uniform] = *pair else {
-            panic!("arms come in pairs")
-        };
+        let choice = choose(memory);
+        assert!(choice.bytes <= memory);
+        let names = [
+            format!("hqq-bits={bits}-chosen"),
+            format!("hqq-bits={bits}"),
+        ];
+        let [chosen, uniform] = names.each_ref().map(|name| divergence(name));
         // 0.0040 and 0.0081 at three bits, 0.0011 and 0.0017 at four.
         assert!(chosen < 0.8 * uniform, "chosen {chosen}, uniform {uniform}");
         // The sum over weights predicts the divergence of all together, on other rows.
         assert!(
-            (predicted / chosen - 1.0).abs() < 0.2,
-            "{predicted} {chosen}"
+            (choice.divergence / chosen - 1.0).abs() < 0.2,
+            "{} {chosen}",
+            choice.divergence
         );
+        let pair = report.pairs.iter().find(|pair| pair.arms == names);
+        let pair = pair.expect("compared");
+        let difference = pair.divergence.as_ref().expect("decided");
+        let found = difference.estimate;
+        assert!((found - (chosen - uniform)).abs() < 1e-12, "{found}");
+        let Interval([_, high]) = difference.together;
+        assert!(pair.is_real && high < 0.0, "at most {high}");
+        let [chosen, uniform] = &names;
+        let words = format!("In the memory of {uniform}, {chosen} is closer to the dense base");
+        let told = report.reading.sentences.iter();
+        assert!(told.clone().any(|sentence| sentence.contains(&words)));
     }
 }
 

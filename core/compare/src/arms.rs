@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use espalier_config::{ArmOptions, Config, ResolvedConfig, parse_value};
+use espalier_config::{ArmOptions, Config, ResolvedConfig, SiteRule, parse_value};
 use espalier_interface::Role;
 use espalier_registry::Registry;
 use espalier_system::failure::UsageError;
@@ -30,6 +30,17 @@ pub(crate) struct ArmConfig {
     pub dense: bool,
     /// Whether it was added without being named.
     pub added: bool,
+    /// Name of the arm whose memory its bits were chosen for.
+    pub same_memory_as: Option<String>,
+}
+
+/// The bits that were chosen for the memory of an arm in short.
+#[derive(Clone, Debug)]
+pub(crate) struct ChosenBits {
+    /// The arm as it is written.
+    pub arm: String,
+    /// The rules that give these bits.
+    pub rules: Vec<SiteRule>,
 }
 
 /// An arm as requested.
@@ -38,14 +49,17 @@ struct RequestedArm {
     /// Whether the run's own quantizer is left out.
     dense: bool,
     added: bool,
+    same_memory_as: Option<String>,
 }
 
 /// The arms, the dense baseline first: the first arm that names no quantizer, or one that is added.
+/// An arm in short of `chosen_bits` is followed by one with these.
 ///
 /// # Errors
 /// [`Error::Usage`] for invalid `[compare]` or `[[arms]]` sections.
 pub(crate) fn arms(
     resolved: &ResolvedConfig,
+    chosen_bits: &[ChosenBits],
     registry: &Registry,
 ) -> Result<Vec<ArmConfig>, Error> {
     let base = shared(resolved)?;
@@ -53,7 +67,13 @@ pub(crate) fn arms(
     let mut requested: Vec<RequestedArm> =
         config.arms.iter().cloned().map(RequestedArm::of).collect();
     for item in &config.compare.arms {
-        requested.push(in_short(item, registry)?);
+        let in_short = in_short(item, registry)?;
+        let name = in_short.options.name.clone();
+        requested.push(in_short);
+        let mut chosen = chosen_bits.iter();
+        if let Some(chosen) = chosen.find(|chosen| chosen.arm == *item) {
+            requested.push(RequestedArm::chosen(&name, chosen, &config.sites));
+        }
     }
     if requested.is_empty() {
         return Err(Error::Usage(UsageError {
@@ -90,6 +110,7 @@ impl RequestedArm {
             options,
             dense: false,
             added: false,
+            same_memory_as: None,
         }
     }
 
@@ -101,7 +122,19 @@ impl RequestedArm {
             },
             dense: true,
             added: true,
+            same_memory_as: None,
         }
+    }
+
+    /// The bits chosen for the memory of the arm `uniform`; rules of the config hold over them.
+    fn chosen(uniform: &str, bits: &ChosenBits, own: &[SiteRule]) -> Self {
+        let sites: Vec<&SiteRule> = bits.rules.iter().chain(own).collect();
+        let sites = serde_json::to_value(sites).expect("rules are plain data");
+        let mut chosen = RequestedArm::dense(&format!("{uniform}-chosen"));
+        chosen.options.sections.insert("sites".to_owned(), sites);
+        chosen.added = false;
+        chosen.same_memory_as = Some(uniform.to_owned());
+        chosen
     }
 }
 
@@ -252,6 +285,7 @@ fn apply_changes(
     Ok(ArmConfig {
         dense: is_dense(resolved.config(), registry)?,
         added: requested.added,
+        same_memory_as: requested.same_memory_as.clone(),
         name: name.clone(),
         changes,
         resolved,

@@ -7,6 +7,7 @@
 //! uncorrelated, so the terms between them average out, and the divergence of several packed
 //! weights is about the sum of those of each alone. The choice minimises that sum.
 
+mod beside;
 mod choice;
 mod knapsack;
 mod measurable;
@@ -42,6 +43,7 @@ use crate::base::{self, Extra};
 use crate::dense_baseline::DenseBaseline;
 use crate::plans::without_roles;
 
+pub(crate) use beside::beside;
 use measurable::Measurable;
 use measuring::Trial;
 
@@ -143,18 +145,27 @@ pub fn choose_bits(
 /// # Errors
 /// No such table; as [`BitChoice::of`].
 pub fn choice_of_table(path: &Path, memory: Bytes) -> Result<BitChoice, Error> {
-    let table = BitTable::read(path)?.ok_or_else(|| {
+    let table = read_table(path)?;
+    BitChoice::of(&table, &names(&table), memory)
+}
+
+/// The table in `path`.
+///
+/// # Errors
+/// No such table; a file that is none.
+fn read_table(path: &Path) -> Result<BitTable, Error> {
+    BitTable::read(path)?.ok_or_else(|| {
         Error::Usage(UsageError {
             message: format!("there is no table {}", path.display()),
             next_step: "measure one with `host quantize --auto-bits FILE`".to_owned(),
         })
-    })?;
-    let names: Vec<String> = table
-        .options
-        .iter()
-        .map(|option| option.name.clone())
-        .collect();
-    BitChoice::of(&table, &names, memory)
+    })
+}
+
+/// The names of all options of `table`.
+fn names(table: &BitTable) -> Vec<String> {
+    let options = table.options.iter();
+    options.map(|option| option.name.clone()).collect()
 }
 
 /// Refuses a config that chooses the packing itself, or has no files to measure.

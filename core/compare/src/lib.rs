@@ -284,7 +284,7 @@ impl Ready {
             }));
         }
         let registry = Registry::discover(&SearchPath::of(resolved));
-        let arms = arms::arms(resolved, &registry)?;
+        let arms = arms::arms(resolved, &bits::beside(compare)?, &registry)?;
         let mut process_context = ProcessContext::start(resolved.config(), stop)?;
         let base = &arms[0].resolved;
         let rows = plans::read_rows(base, &registry, &process_context, observer, stop)?;
@@ -337,6 +337,7 @@ impl Ready {
                 name: planned.arm.name.clone(),
                 plugins: planned.plugins.clone(),
                 changes: planned.arm.changes.clone(),
+                same_memory_as: planned.arm.same_memory_as.clone(),
                 command: command::train_command(&planned.arm.resolved)?,
                 failures: Vec::new(),
             })

@@ -45,6 +45,9 @@ pub struct Arm {
     pub plugins: Vec<PluginIdentity>,
     /// Its changes to the shared config.
     pub changes: Map<String, Json>,
+    /// Name of the arm whose memory its bits were chosen for, where they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_memory_as: Option<String>,
     /// The command line that trains it alone, without `--out` and `run.seed`.
     pub command: String,
     /// Runs that ended in an error.

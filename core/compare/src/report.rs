@@ -15,6 +15,7 @@ mod pair;
 mod quality;
 mod reading;
 mod row;
+mod same_memory;
 mod scatter;
 mod strips;
 mod table;

@@ -1,5 +1,7 @@
 //! `[compare]` and `[[arms]]`: what is trained on the same batches, and how often.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::Section;
@@ -20,6 +22,9 @@ pub struct CompareOptions {
     pub dense: bool,
     /// Whether nothing is trained (`--eval-only`).
     pub eval_only: bool,
+    /// Table of measured bits (`--bits`): beside each of `arms` that is an option of it, the bits
+    /// chosen for the same memory are an arm.
+    pub bits: Option<PathBuf>,
 }
 
 /// The order in which the runs of a comparison do their steps; no result depends on it.
@@ -53,6 +58,7 @@ impl Default for CompareOptions {
             schedule: None,
             dense: true,
             eval_only: false,
+            bits: None,
         }
     }
 }

@@ -58,6 +58,23 @@ fn the_choice_is_a_config_a_plan_and_a_model() {
     place
         .host("train --plugins lora --model dense --data rows.jsonl --config bits.toml --out run")
         .succeeded();
+    let compare = "compare --eval-only --bits bits.json --model dense --data rows.jsonl \
+                   --set data.eval_split=0.5";
+    place
+        .host(&format!("{compare} --arms hqq:bits=2 --out compared"))
+        .succeeded();
+    let record = place.read("compared/compare.json");
+    assert!(
+        record.contains("\"same_memory_as\": \"hqq-bits=2\""),
+        "{record}"
+    );
+    place
+        .host(&format!("{compare} --arms hqq:bits=5 --out other"))
+        .refused(
+            "other",
+            2,
+            "no arm of --arms | as it is written there: hqq:bits=2",
+        );
     choose("--memory 40KiB --options hqq:bits=2,hqq:bits=8 --out packed");
     place
         .host("eval --model packed --data rows.jsonl")

@@ -12,7 +12,7 @@ use super::facts::{ComparisonVerdict, Facts, Measure, Obstacle, Standing};
 use super::findings::Findings;
 use super::pair::{Pair, shown, shown_width};
 use super::row::ArmRow;
-use super::trouble;
+use super::{same_memory, trouble};
 use crate::statistics::{FEWEST_SEEDS, Noise};
 
 /// The rules of the sentences, for the report's small print.
@@ -106,6 +106,11 @@ impl Numbers<'_> {
 /// Expresses the conclusions in words.
 pub fn read(numbers: Numbers<'_>) -> Reading {
     let mut sentences = vec![finding(numbers)];
+    sentences.extend(same_memory::sentences(
+        numbers.findings,
+        numbers.facts,
+        numbers.rows,
+    ));
     sentences.extend(needs(numbers));
     sentences.extend(floor(numbers));
     sentences.extend(trouble::sentences(numbers.findings, numbers.facts));

@@ -33,6 +33,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (4, "optim.in_backward", "false"),
     (4, "optim.min_8bit_size", "4096"),
     (4, "model.train_only", "[]"),
+    (4, "compare.bits", "null"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.

@@ -9,7 +9,9 @@ use super::{RunArguments, given, with_flag};
 #[command(after_help = "Examples:\n  \
     host compare --plugins lora --arms nf4,nf4:block_size=128 --model models/llama \\\n    \
     --data train.jsonl --set data.eval_split=0.1 --out runs/block-sizes\n  \
-    host compare --config configs/compare.toml --eval-only --out runs/error-alone\n\n\
+    host compare --config configs/compare.toml --eval-only --out runs/error-alone\n  \
+    host compare --eval-only --bits bits.json --arms hqq:bits=3,hqq:bits=4 --model models/llama \\\n    \
+    --data train.jsonl --set data.eval_split=0.1 --out runs/bits\n\n\
     An arm in short is the name of a component, with values of its options behind colons; it takes\n\
     the place of the run's component of that role. `dense` is the arm without a quantizer. Such an\n\
     arm is called as it is written, with a hyphen for all but letters, digits and . _ - = +, and so\n\
@@ -22,6 +24,10 @@ pub struct CompareArguments {
     /// Arms in short: nf4,nf4:block_size=128
     #[arg(long, value_name = "ARMS", value_delimiter = ',')]
     arms: Vec<String>,
+    /// Beside each arm in short that is an option of this table, which `host quantize --auto-bits`
+    /// wrote, compare the bits chosen for the same memory
+    #[arg(long, value_name = "TABLE", overrides_with = "bits")]
+    bits: Option<String>,
     /// Runs of each arm, under seeds from run.seed on; 3 at least for a verdict
     #[arg(long, value_name = "N", overrides_with = "seeds")]
     seeds: Option<u64>,
@@ -64,6 +70,7 @@ impl CompareArguments {
     pub fn sources(&self) -> Sources {
         let sources = self.run.sources();
         let sources = with_flag(sources, "--arms", "compare.arms", given(&self.arms));
+        let sources = with_flag(sources, "--bits", "compare.bits", self.bits.clone());
         let sources = with_flag(sources, "--seeds", "compare.seeds", self.seeds);
         let schedule = self.schedule.map(|choice| match choice {
             ScheduleChoice::Interleaved => "interleaved",
