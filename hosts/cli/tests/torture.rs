@@ -10,7 +10,7 @@ use espalier_torture::attacks::power_cuts::Recorded;
 use espalier_torture::ended::{Ended, PATIENCE, carried};
 use espalier_torture::power;
 use espalier_torture::random::Random;
-use espalier_torture::scenario::{Scenario, named};
+use espalier_torture::scenario::{Scenario, modes, named};
 use espalier_torture::suite::{Asked, repeat, run};
 
 /// Attacks, and the number of tries of each made here; the others have tests of their own.
@@ -45,6 +45,26 @@ fn the_program_survives_a_share_of_the_attacks() {
         match &row.left_out {
             Some(why) if name == "disks" => lacks(Facility::MountNamespaces, why),
             left_out => assert_eq!((row.tries, left_out), (tries, &None), "{name}"),
+        }
+    }
+}
+
+/// Places of the kills among the calls of a use, as shares of all.
+const PLACES: [f64; 5] = [0.15, 0.35, 0.55, 0.75, 0.95];
+
+#[test]
+fn every_way_to_train_resumes_from_kills_to_the_same_bits() {
+    for mode in modes() {
+        let of = Scenario::new(mode);
+        for (number, place) in PLACES.into_iter().enumerate() {
+            let call = (of.calls.len() as f64 * place) as usize;
+            let out = format!("killed-{number}");
+            let case = format!("{}: killed at call {call}", mode.name);
+            let ended = Ended::of(&mut of.faulty(&out, "", call, "kill"), PATIENCE);
+            assert_eq!(ended.signal, Some(libc::SIGKILL), "{case}");
+            // Killed once more where it goes on, unless so few calls are left.
+            Ended::of(&mut of.faulty(&out, "--resume", call / 2, "kill"), PATIENCE);
+            of.recovers(&out, &case);
         }
     }
 }

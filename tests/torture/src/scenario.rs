@@ -68,13 +68,71 @@ const USES: [Use; 8] = [
     },
 ];
 
+/// Ways to train, each with state or order of its own in a checkpoint, that attacks choose from, too.
+const MODES: [Use; 9] = [
+    Use {
+        name: "in-backward",
+        command: "train",
+        words: "--set optim.in_backward=true --set optim.name=sgd --set optim.momentum=0.9 --set optim.clip_norm=0.0 --set data.micro_batch=2 --set run.max_steps=4",
+    },
+    Use {
+        name: "in-backward-fsdp",
+        command: "train",
+        words: "--plugins fsdp --ranks 2 --set optim.in_backward=true --set optim.name=adamw8bit --set optim.clip_norm=0.0 --set run.max_steps=4 --set run.keep_last=1",
+    },
+    Use {
+        name: "adamw8bit",
+        command: "train",
+        words: "--set optim.name=adamw8bit --set run.max_steps=4 --set run.keep_last=1",
+    },
+    Use {
+        name: "dora",
+        command: "train",
+        words: "--plugins hqq,dora --set adapter.dora.dropout=0.1",
+    },
+    Use {
+        name: "ia3",
+        command: "train",
+        words: "--plugins nf4,ia3",
+    },
+    Use {
+        name: "train-only",
+        command: "train",
+        words: "--plugins nf4 --set model.train_only=[\"model.layers.1.*\"] --set run.max_steps=4",
+    },
+    Use {
+        name: "modules-to-save",
+        command: "train",
+        words: "--plugins nf4,lora --set adapter.lora.modules_to_save=[\"embed_tokens\",\"lm_head\"] --set adapter.lora.learning_rate_ratio=4",
+    },
+    Use {
+        name: "keep-best",
+        command: "train",
+        words: "--plugins nf4,lora --set run.keep_best=true --set run.eval_every=1 --set optim.learning_rate=0.05 --set run.keep_last=1",
+    },
+    Use {
+        name: "stop-after-worse",
+        command: "train",
+        words: "--plugins lora --set run.stop_after_worse=2 --set run.eval_every=1 --set optim.learning_rate=0.05 --set run.epochs=9",
+    },
+];
+
+/// All uses.
+fn uses() -> impl Iterator<Item = Use> {
+    USES.into_iter().chain(MODES)
+}
+
+/// Those that are ways to train beside the usual.
+pub fn modes() -> impl Iterator<Item = Use> {
+    MODES.into_iter()
+}
+
 /// The use called `name`.
 ///
 /// # Panics
 /// If there is none.
 pub fn named(name: &str) -> Use {
-    *USES
-        .iter()
+    uses()
         .find(|of| of.name == name)
         .expect("a use of that name")
 }
@@ -115,7 +173,7 @@ impl Scenario {
     /// # Panics
     /// If one fails undisturbed.
     pub fn of_all() -> Vec<Self> {
-        USES.iter().map(|&of| Scenario::new(of)).collect()
+        uses().map(Scenario::new).collect()
     }
 
     /// Makes the use once.
