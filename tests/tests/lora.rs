@@ -32,20 +32,42 @@ fn the_config_that_is_saved_has_pefts_patterns() {
     with_patterns().saves_the_config_of_peft();
 }
 
+/// Two params for each of 5 sites, the token table among them.
+fn of_lora_plus() -> Subject {
+    Subject::shipped("lora", 10).with_golden("lora/plus")
+}
+
+#[test]
+fn logits_and_gradients_of_lora_plus_equal_pefts_under_every_recompute() {
+    of_lora_plus().computes_as_peft();
+}
+
 /// PEFT's `create_loraplus_optimizer` has four groups: A, an embedding's params, B with decay, and
 /// what is empty here.
 #[test]
 fn twenty_steps_of_lora_plus_follow_pefts_on_one_and_three_ranks() {
-    let plus = Subject::shipped("lora", 10)
-        .with_golden("lora/plus")
-        .on_bases(1);
-    plus.trains_as_peft_with(&[
+    of_lora_plus().trains_as_peft_with(&[
         ("adapter.lora.learning_rate_ratio", "4"),
         (
             "optim.groups",
             "[{pattern=\"*.lora_embedding_*\", learning_rate=1e-4}]",
         ),
     ]);
+}
+
+/// Two params for each of 4 sites, over the rank's root.
+fn of_rslora() -> Subject {
+    Subject::shipped("lora", 8).with_golden("lora/rs")
+}
+
+#[test]
+fn logits_and_gradients_of_rslora_equal_pefts_under_every_recompute() {
+    of_rslora().computes_as_peft();
+}
+
+#[test]
+fn twenty_steps_of_rslora_follow_pefts_on_one_and_three_ranks() {
+    of_rslora().trains_as_peft();
 }
 
 /// Two params for each of 2 sites; the head and the token table.

@@ -31,13 +31,15 @@ pub struct BackendsOptions {
 }
 
 /// The tests with the peers' golden data, whose models a backend trains and evaluates.
-const GOLDEN: [&str; 7] = [
+const GOLDEN: [&str; 9] = [
     "bnb_golden",
     "dora",
     "families_golden",
     "hqq_golden",
+    "ia3",
     "llama_bf16",
     "llama_golden",
+    "lora",
     "optimizers",
 ];
 

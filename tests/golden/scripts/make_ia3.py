@@ -1,5 +1,5 @@
 """Makes an IA3 adapter for the tiny Llama with peft, and what the model computes and learns with it, on a
-dense and on an NF4 base.
+dense base, on NF4, and on the values of HQQ's weights: peft has no IA3 for HQQ's layers.
 
 usage: make_ia3.py GOLDEN OUT
 
@@ -18,9 +18,9 @@ import torch
 import transformers
 from peft import IA3Config, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import BitsAndBytesConfig, LlamaForCausalLM
 
-import flat_dequantize  # noqa: F401  (repairs bitsandbytes' CPU decoding)
+import bases
+from bases import computed, stored
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -34,20 +34,7 @@ tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
 
 
 def base(kind):
-    options = {}
-    if kind == "nf4":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.float32,
-        )
-        options = dict(quantization_config=quantization, device_map="cpu")
-    return LlamaForCausalLM.from_pretrained(FROM / "tiny-trained", dtype=torch.float32, **options)
-
-
-def stored(tensor):
-    return tensor.detach().float().contiguous().clone()
+    return bases.base(FROM / "tiny-trained", "hqq-decoded" if kind == "hqq" else kind)
 
 
 def make_adapter():
@@ -84,15 +71,6 @@ def trained(model):
     }
 
 
-def computed(kind, out):
-    model = adapted(kind)
-    result = model(input_ids=tokens, labels=tokens)
-    result.loss.backward()
-    out["logits"], out["loss"] = stored(result.logits), stored(result.loss).reshape(1)
-    for name, param in trained(model).items():
-        out[f"grad.{name}"] = stored(param.grad)
-
-
 def curve(kind, out):
     model = adapted(kind)
     optimizer = torch.optim.AdamW(trained(model).values(), **ADAMW)
@@ -112,11 +90,12 @@ def curve(kind, out):
 shutil.rmtree(OUT, ignore_errors=True)
 OUT.mkdir(parents=True)
 make_adapter()
-for kind in ("f32", "nf4"):
+for kind in bases.KINDS:
     expected = {}
     curve(kind, expected)
+    model = adapted(kind)
+    computed(model, tokens, trained(model), expected)
     if kind == "f32":
-        computed(kind, expected)
         merged = adapted(kind).merge_and_unload().state_dict()
         for weight in ("self_attn.k_proj", "mlp.down_proj"):
             name = f"model.layers.0.{weight}.weight"

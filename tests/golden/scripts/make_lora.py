@@ -1,5 +1,6 @@
 """Makes LoRA adapters for the tiny Llama with peft: one with ranks and alphas of single sites, one that
-LoRA+ trains, and one with modules that are trained whole; and what the model learns with them.
+LoRA+ trains, one of rsLoRA, and one with modules that are trained whole; and what the model learns with
+them.
 
 usage: make_lora.py GOLDEN OUT
 
@@ -19,7 +20,9 @@ import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
+
+import bases
+from bases import computed, stored
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -35,18 +38,19 @@ CONFIGS = {
         alpha_pattern={"0.mlp.down_proj": 4, "v_proj": 3},
     ),
     "plus": dict(target_modules=["q_proj", "down_proj", "embed_tokens"]),
+    "rs": dict(target_modules=["q_proj", "down_proj"], use_rslora=True),
     "whole": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
 }
 
-train_tokens = load_file(LLAMA / "data.safetensors")["train_tokens"]
+# Those that are compared on packed bases, too.
+ON_PACKED = ("plus", "rs")
+
+data = load_file(LLAMA / "data.safetensors")
+tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
 
 
-def base():
-    return LlamaForCausalLM.from_pretrained(LLAMA / "tiny-trained", dtype=torch.float32)
-
-
-def stored(tensor):
-    return tensor.detach().float().contiguous().clone()
+def base(kind="f32"):
+    return bases.base(LLAMA / "tiny-trained", kind)
 
 
 def trained(model):
@@ -78,12 +82,12 @@ def make_adapter(name):
     path.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 
-def adapted(name):
-    return PeftModel.from_pretrained(base(), OUT / name / "adapter", is_trainable=True).train()
+def adapted(name, kind="f32"):
+    return PeftModel.from_pretrained(base(kind), OUT / name / "adapter", is_trainable=True).train()
 
 
-def curve(name, out):
-    model = adapted(name)
+def curve(name, kind, out):
+    model = adapted(name, kind)
     params = trained(model)
     if name == "plus":
         plus = dict(loraplus_lr_ratio=4, loraplus_weight_decay=DECAY, loraplus_lr_embedding=1e-4)
@@ -108,13 +112,18 @@ def main():
     shutil.rmtree(OUT, ignore_errors=True)
     for name in CONFIGS:
         make_adapter(name)
-        out = {}
-        if name == "patterns":
-            merged = adapted(name).merge_and_unload().state_dict()
-            for weight in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"):
-                out[f"merged.{weight}"] = stored(merged[weight])
-        curve(name, out)
-        save_file(out, OUT / name / "expected_f32.safetensors")
+        for kind in bases.KINDS if name in ON_PACKED else ("f32",):
+            out = {}
+            if name == "patterns":
+                merged = adapted(name).merge_and_unload().state_dict()
+                for weight in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"):
+                    out[f"merged.{weight}"] = stored(merged[weight])
+            if name in ON_PACKED:
+                model = adapted(name, kind)
+                params = {key(name): param for name, param in trained(model).items()}
+                computed(model, tokens, params, out)
+            curve(name, kind, out)
+            save_file(out, OUT / name / f"expected_{kind}.safetensors")
 
 
 main()
