@@ -25,6 +25,8 @@ OPTIONS = {
     "dora-patterns": {"rank": 8, "rank_pattern": "{q_proj = 4}", "alpha_pattern": "{v_proj = 3}"},
     "lora-patterns": {"rank": 8, "rank_pattern": "{q_proj = 4}", "alpha_pattern": "{v_proj = 3}"},
     "lora-whole": {"rank": 8, "targets": '["q_proj"]', "modules_to_save": '["embed_tokens", "lm_head"]'},
+    "lora-norms": {"rank": 8, "targets": '["q_proj"]', "modules_to_save": '["norm"]'},
+    "dora-norms": {"rank": 8, "modules_to_save": '["post_attention_layernorm", "model.norm"]'},
     "ia3": {"targets": '"all-linear"'},
     "hira": {"rank": 8},
 }
@@ -37,6 +39,9 @@ BY_PEFT = {
         r=8, target_modules=TARGETS, rank_pattern={"0.mlp.*": 2}, alpha_pattern={"up_proj": 3}, task_type="CAUSAL_LM"
     ),
     "lora-whole": LoraConfig(r=4, target_modules=["up_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"),
+    "lora-norms": LoraConfig(
+        r=4, target_modules=["up_proj"], modules_to_save=["input_layernorm", "model.norm"], task_type="CAUSAL_LM"
+    ),
     "ia3": IA3Config(
         target_modules=["k_proj", "up_proj"], feedforward_modules=["up_proj"], task_type="CAUSAL_LM"
     ),

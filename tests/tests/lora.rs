@@ -70,6 +70,50 @@ fn twenty_steps_of_rslora_follow_pefts_on_one_and_three_ranks() {
     of_rslora().trains_as_peft();
 }
 
+/// Two params for each of 2 sites; both layers' first norms and the last one.
+fn with_norms() -> Subject {
+    Subject::shipped("lora", 7).with_golden("lora/norms")
+}
+
+#[test]
+fn logits_and_gradients_with_norms_equal_pefts_under_every_recompute() {
+    with_norms().computes_as_peft();
+}
+
+#[test]
+fn twenty_steps_with_norms_follow_pefts_on_one_and_three_ranks() {
+    // torch's optimizer has all params in one group.
+    with_norms().trains_as_peft_with(&[("optim.decay_norms_and_biases", "true")]);
+}
+
+#[test]
+fn the_config_that_is_saved_names_norms_as_peft_does() {
+    with_norms().saves_the_config_of_peft();
+}
+
+#[test]
+fn norms_are_merged_as_they_were_saved() {
+    let place = with_norms().merged(
+        ["llama/tiny-trained", "adapter"],
+        MergeOptions::default(),
+        &[],
+    );
+    let merged = Golden::read(&place.path().join("out/model.safetensors"));
+    let adapter = Golden::open("lora/norms/adapter/adapter_model.safetensors");
+    let before = Golden::open("llama/tiny-trained/model.safetensors");
+    for (weight, is_trained) in [
+        ("model.layers.0.input_layernorm.weight", true),
+        ("model.layers.0.post_attention_layernorm.weight", false),
+        ("model.norm.weight", true),
+    ] {
+        let expected = match is_trained {
+            true => adapter.numbers(&format!("base_model.model.{weight}")),
+            false => before.numbers(weight),
+        };
+        assert_eq!(merged.numbers(weight), expected, "{weight}");
+    }
+}
+
 /// Two params for each of 2 sites; the head and the token table.
 fn with_whole_modules() -> Subject {
     Subject::shipped("lora", 6)
@@ -109,7 +153,7 @@ fn a_run_with_all_of_these_resumes_to_the_same_bits() {
             format!("run.ranks={ranks}"),
             format!("adapter.{adapter}.rank_pattern={{q_proj = 4}}"),
             format!("adapter.{adapter}.learning_rate_ratio=4"),
-            format!("adapter.{adapter}.modules_to_save=[\"embed_tokens\", \"lm_head\"]"),
+            format!("adapter.{adapter}.modules_to_save=[\"embed_tokens\", \"lm_head\", \"norm\"]"),
         ];
         let job = Job::there(job.folder.clone(), keys);
         let (whole, cut) = (format!("whole-{ranks}"), format!("cut-{ranks}"));

@@ -7,9 +7,9 @@ mod layout;
 mod memory;
 mod value_location;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use espalier_interface::adaptation::{Adaptation, Join, Site};
+use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::op::InEvaluation;
 use espalier_interface::{KernelRequest, PluginError};
@@ -21,7 +21,7 @@ use crate::fuse;
 use crate::grad::{self, InputGradient};
 use crate::params::{Dtypes, Param};
 use crate::recompute::{self, Recompute, Retention};
-use crate::splice;
+use crate::splice::{self, Replacements};
 
 pub use cached::CacheShape;
 pub use memory::{ArenaLayout, SavedBlock};
@@ -172,17 +172,23 @@ pub fn compile(
         dtypes,
         ops,
     } = *adapted;
-    let joins: HashMap<&str, &Join> = adaptation
-        .joins
-        .iter()
-        .map(|join| (sites[join.site].name.as_str(), join))
-        .collect();
+    let joins = adaptation.joins.iter();
+    let replaced = adaptation.norms.iter().filter_map(|norm| {
+        let weight = splice::weight_of(model, &sites[norm.site])?;
+        Some((weight, norm.param))
+    });
+    let replacements = Replacements {
+        joins: joins
+            .map(|join| (sites[join.site].name.as_str(), join))
+            .collect(),
+        params: replaced.collect(),
+    };
     let mut dropouts = 0;
     let mut drafts: Vec<Draft> = Vec::with_capacity(model.units.len());
     let mut upstream = InputGradient::NotNeeded;
     let mut decomposed = BTreeSet::new();
     for (index, unit) in model.units.iter().enumerate() {
-        let mut graph = splice::splice(model, unit, &joins, &mut dropouts)?;
+        let mut graph = splice::splice(model, unit, &replacements, &mut dropouts)?;
         for &param in &graph.params {
             params[param].unit = params[param].unit.min(index);
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use espalier_interface::adaptation::{Join, Site, SiteKind};
 use espalier_interface::graph::{Graph, Node, ParamId, Source, ValueId};
-use espalier_interface::model::{Model, Unit};
+use espalier_interface::model::{Model, ParamSpec, Unit};
 use espalier_interface::{PluginError, Result, op};
 
 /// The scalar of an op that draws: the number of the dropout in the model.
@@ -63,6 +63,39 @@ pub fn sites(model: &Model) -> Vec<Site> {
     sites
 }
 
+/// The norms of a model, in the order of its units.
+pub fn norms(model: &Model) -> Vec<Site> {
+    let mut norms: Vec<Site> = Vec::new();
+    for unit in &model.units {
+        let graph = &model.graphs[unit.graph];
+        for node in graph.nodes.iter().filter(|node| node.op == "rms_norm") {
+            let Some(&local) = node.params.first() else {
+                continue;
+            };
+            let spec = &model.params[unit.params[local]];
+            let name = spec.name.strip_suffix(".weight");
+            let is_new = |name: &&str| norms.iter().all(|known| known.name != **name);
+            if let Some(name) = name.filter(is_new) {
+                norms.push(Site {
+                    name: name.to_owned(),
+                    kind: SiteKind::Norm,
+                    shape: [1, spec.shape.iter().product()],
+                    tied_to: None,
+                    has_bias: false,
+                });
+            }
+        }
+    }
+    norms
+}
+
+/// The index of a site's weight among the model's params, by name or alias.
+pub fn weight_of(model: &Model, site: &Site) -> Option<usize> {
+    let weight = format!("{}.weight", site.name);
+    let named = |param: &ParamSpec| param.name == weight || param.aliases.contains(&weight);
+    model.params.iter().position(named)
+}
+
 /// Indices in the model of the params that the site `name` reads: its weight, then its bias if any.
 pub fn params_of(model: &Model, name: &str) -> Option<Vec<usize>> {
     for unit in &model.units {
@@ -91,15 +124,25 @@ pub fn site_of(graph: &Graph, unit: &Unit, node: &Node) -> Option<String> {
     Some(format!("{}{module}", unit.prefix))
 }
 
-/// Replaces each site that has a join by the join's fragment. `dropouts` counts the dropouts of
-/// earlier units.
+/// An adapter's params in place of a model's: joins by the name of their site, and params of the
+/// adapter by the model's param that they replace.
+#[derive(Clone, Debug, Default)]
+pub struct Replacements<'a> {
+    /// The fragments.
+    pub joins: HashMap<&'a str, &'a Join>,
+    /// Indices of the adapter's params by indices of the model's.
+    pub params: HashMap<usize, usize>,
+}
+
+/// Replaces each site that has a join by the join's fragment, and each param that has a
+/// replacement. `dropouts` counts the dropouts of earlier units.
 ///
 /// # Errors
 /// `INVALID` for a fragment that does not fit its site.
 pub fn splice(
     model: &Model,
     unit: &Unit,
-    joins: &HashMap<&str, &Join>,
+    replacements: &Replacements<'_>,
     dropouts: &mut u64,
 ) -> Result<UnitGraph> {
     let source = &model.graphs[unit.graph];
@@ -111,20 +154,45 @@ pub fn splice(
         nodes: Vec::with_capacity(source.nodes.len()),
         params: unit.params.clone(),
     };
+    let replaced = made.replace(&replacements.params, model.params.len());
     for node in &source.nodes {
         let site = site_of(source, unit, node);
-        match site.as_deref().and_then(|name| joins.get(name)) {
+        match site
+            .as_deref()
+            .and_then(|name| replacements.joins.get(name))
+        {
             Some(join) => {
                 let name = site.as_deref().unwrap_or_default();
                 made.inline(join, node, name, model.params.len(), dropouts)?;
             }
-            None => made.push(node.clone(), site, dropouts),
+            None => {
+                let params = node.params.iter().map(|&local| replaced[local]);
+                let node = Node {
+                    params: params.collect(),
+                    ..node.clone()
+                };
+                made.push(node, site, dropouts);
+            }
         }
     }
     Ok(made)
 }
 
 impl UnitGraph {
+    /// Adds the adapter's params that replace params of this graph. Returns the param that is read
+    /// in place of each.
+    fn replace(&mut self, bound: &HashMap<usize, usize>, model_params: usize) -> Vec<ParamId> {
+        let mut read: Vec<ParamId> = (0..self.params.len()).collect();
+        for local in 0..read.len() {
+            if let Some(bound) = bound.get(&self.params[local]) {
+                read[local] = self.graph.params.len();
+                self.graph.params.push(self.graph.params[local].clone());
+                self.params.push(model_params + bound);
+            }
+        }
+        read
+    }
+
     fn push(&mut self, node: Node, site: Option<String>, dropouts: &mut u64) {
         let definition = op::definition(&node.op, node.version);
         let is_numbered = definition.is_some_and(|op| op.scalar(SITE_SCALAR).is_some());

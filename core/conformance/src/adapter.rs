@@ -132,6 +132,11 @@ fn params(adaptation: &Adaptation) -> Checked {
             *seen.ok_or_else(|| format!("a join uses param {param}, which does not exist"))? = true;
         }
     }
+    for norm in &adaptation.norms {
+        let seen = used.get_mut(norm.param);
+        let missing = || format!("a norm has param {}, which does not exist", norm.param);
+        *seen.ok_or_else(missing)? = true;
+    }
     for (param, used) in adaptation.params.iter().zip(used) {
         let name = &param.name;
         ensure(names.insert(name), || {
@@ -195,6 +200,7 @@ fn fragment_of(join: &Join, site: &Site, adaptation: &Adaptation) -> Checked {
             (tokens, compute(site.shape[1]))
         }
         SiteKind::Linear | SiteKind::Head => (compute(site.shape[1]), compute(site.shape[0])),
+        SiteKind::Norm => return Err(format!("a fragment joins the norm `{}`", site.name).into()),
     };
     let first = graph
         .inputs

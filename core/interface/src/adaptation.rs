@@ -20,6 +20,9 @@ pub enum SiteKind {
     Embedding,
     /// The output head.
     Head,
+    /// A norm, for an adapter with [`Adapter::takes_norms`](crate::Adapter::takes_norms): no
+    /// fragment joins it.
+    Norm,
 }
 
 /// An operation of the model that an adapter may replace.
@@ -29,7 +32,8 @@ pub struct Site {
     pub name: String,
     /// Kind of operation.
     pub kind: SiteKind,
-    /// Shape of its weight as in the checkpoint: `[out, in]`, or `[V, D]` for an embedding.
+    /// Shape of its weight as in the checkpoint: `[out, in]`, or `[V, D]` for an embedding. Of a
+    /// norm with N elements `[1, N]`.
     pub shape: [u64; 2],
     /// Name of the site whose weight it shares, for a tied head.
     #[serde(default)]
@@ -80,6 +84,16 @@ impl Join {
     }
 }
 
+/// A param that stands in place of a norm's weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplacedNorm {
+    /// Index of the norm in the list that `adapt` was given.
+    pub site: usize,
+    /// Index into [`Adaptation::params`] of a param `[N]` that begins as
+    /// [`Init::FromWeight`].
+    pub param: usize,
+}
+
 /// An adapter's answer to all sites of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Adaptation {
@@ -91,6 +105,9 @@ pub struct Adaptation {
     /// rate; empty where all are 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_rate_ratios: Vec<f64>,
+    /// The norms whose weight it trains, beside the frozen one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub norms: Vec<ReplacedNorm>,
 }
 
 impl Adaptation {

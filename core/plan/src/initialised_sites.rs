@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use espalier_compile::arena::aligned;
 use espalier_compile::params::Param;
+use espalier_compile::splice::weight_of;
 use espalier_interface::Init;
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::model::Model;
@@ -12,7 +13,6 @@ use espalier_registry::answer;
 use espalier_registry::select::Components;
 
 use crate::Error;
-use crate::packing::weight_of;
 
 /// A site whose adapter params begin from its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +32,16 @@ pub fn initialised_sites(
     adaptation: &Adaptation,
 ) -> Vec<InitialisedSite> {
     let begins = |param: &usize| adaptation.params[*param].init == Init::FromWeight;
-    let of_joins = adaptation.joins.iter().filter_map(|join| {
-        let own = join.params.iter().copied().filter(begins);
+    let of_joins = adaptation.joins.iter();
+    let of_joins = of_joins.map(|join| (join.site, join.params.as_slice()));
+    let of_norms = adaptation.norms.iter();
+    let of_norms = of_norms.map(|norm| (norm.site, std::slice::from_ref(&norm.param)));
+    let begun = of_joins.chain(of_norms).filter_map(|(site, params)| {
+        let own = params.iter().copied().filter(begins);
         let mut params: Vec<usize> = own.map(|param| model.params.len() + param).collect();
         params.sort_unstable();
         params.dedup();
-        let site = sites[join.site].clone();
+        let site = sites[site].clone();
         let weight = weight_of(model, &site).filter(|_| !params.is_empty())?;
         Some(InitialisedSite {
             site,
@@ -45,7 +49,7 @@ pub fn initialised_sites(
             params,
         })
     });
-    of_joins.collect()
+    begun.collect()
 }
 
 /// Most bytes that the initial values of a site take while they are made, beside the loaded weight.

@@ -1,9 +1,10 @@
 //! A model's sites and the quantizers chosen for them -> the packed weights, each with its format.
 
+use espalier_compile::splice::weight_of;
 use espalier_interface::abi::call_site;
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
-use espalier_interface::model::{Model, ParamSpec};
+use espalier_interface::model::Model;
 use espalier_interface::saved_form::SavedForm;
 use espalier_interface::{DType, ErrorCode, Quantizer};
 use espalier_registry::{Chosen, PluginFailure, answer};
@@ -119,11 +120,4 @@ fn of_site(error: Error, site: &str) -> Error {
         }
         other => other,
     }
-}
-
-/// The index of a site's weight among the model's params, by name or alias.
-pub fn weight_of(model: &Model, site: &Site) -> Option<usize> {
-    let weight = format!("{}.weight", site.name);
-    let named = |param: &ParamSpec| param.name == weight || param.aliases.contains(&weight);
-    model.params.iter().position(named)
 }

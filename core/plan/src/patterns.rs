@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use espalier_compile::params::{Param, Training};
 use espalier_config::{Origin, ResolvedConfig, nearest, pattern_matches};
-use espalier_interface::adaptation::Site;
+use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::{DType, WeightLayout};
 use espalier_registry::select::Quantizers;
 use espalier_system::failure::UsageError;
@@ -123,10 +123,11 @@ pub fn check_sites(
     sites: &[Site],
 ) -> Result<(), Error> {
     let rules = written(resolved, "sites", &resolved.config().sites);
+    let sites = || sites.iter().filter(|site| site.kind != SiteKind::Norm);
     for (index, rule) in rules.iter().enumerate() {
         let key = format!("sites.{index}.match");
-        if !sites.iter().any(|site| rule.matches(&site.name)) {
-            let names = sites.iter().map(|site| site.name.as_str());
+        if !sites().any(|site| rule.matches(&site.name)) {
+            let names = sites().map(|site| site.name.as_str());
             let near = Near::of(&rule.pattern, names, 1);
             return Err(nothing(
                 resolved,

@@ -151,13 +151,17 @@ pub fn make(
 ) -> Result<RunPlan, Error> {
     let family = &components.family;
     answer::model(family, &model)?;
-    let sites = splice::sites(&model);
+    let packable = splice::sites(&model);
     let adapter = components.adapter.as_ref();
+    let sites = match adapter {
+        Some(adapter) => answer::adapter_sites(adapter, &model)?,
+        None => packable.clone(),
+    };
     let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
     let adaptation = adaptation.transpose()?.unwrap_or_default();
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
-    let packed = PackedParams::of(config, &model, &sites, components, (training, trained))?;
+    let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;
     let mut params = run_params(config, (&model, &adaptation), &packed, (training, trained));
     let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {

@@ -14,10 +14,10 @@ pub mod quantize;
 use std::path::Path;
 
 use espalier_compile::splice;
+use espalier_compile::splice::weight_of;
 use espalier_config::{Origin, ResolvedConfig};
 use espalier_engine::load::stored_name;
 use espalier_interface::adaptation::Site;
-use espalier_plan::packing::weight_of;
 use espalier_plan::patterns;
 use espalier_plan::plan::Purpose;
 use espalier_registry::answer;

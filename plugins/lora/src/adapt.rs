@@ -61,7 +61,7 @@ fn rates(settings: &Settings, site: &Site, adaptation: &mut Adaptation) {
     }
     let others = match site.kind {
         SiteKind::Embedding => 1.0,
-        SiteKind::Linear | SiteKind::Head => settings.learning_rate_ratio,
+        _ => settings.learning_rate_ratio,
     };
     let ratios = &mut adaptation.learning_rate_ratios;
     // A is the first param of a site.
@@ -77,7 +77,7 @@ fn rates(settings: &Settings, site: &Site, adaptation: &mut Adaptation) {
 fn inits(site: &Site) -> [Init; 2] {
     match site.kind {
         SiteKind::Embedding => [Init::Zeros, Init::Normal { std: 1.0 }],
-        SiteKind::Linear | SiteKind::Head => {
+        _ => {
             let bound = (site.shape[1] as f64).sqrt().recip();
             [Init::Uniform { bound }, Init::Zeros]
         }

@@ -35,6 +35,10 @@ impl Adapter for Lora {
         saved::write(&self.settings, sites, base_model)
     }
 
+    fn takes_norms(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     fn options_from_saved(&self, config: &Json) -> Result<Options> {
         saved::read(self.settings.variant, config)
     }
@@ -164,5 +168,5 @@ const MODULES_TO_SAVE: OptionSpec = OptionSpec {
     kind: OptionKind::TEXTS,
     default: "[]",
     range: "",
-    doc: "token table, head or linears that are trained whole, by the ends of their names",
+    doc: "token table, head, norms or linears that are trained whole, by the ends of their names",
 };

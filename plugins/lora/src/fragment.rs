@@ -18,7 +18,7 @@ pub fn param_names(kind: SiteKind) -> [&'static str; 2] {
     match kind {
         // PEFT holds an embedding's matrices as bare params, so their keys have no `.weight`.
         SiteKind::Embedding => ["lora_embedding_A", "lora_embedding_B"],
-        SiteKind::Linear | SiteKind::Head => ["lora_A.weight", "lora_B.weight"],
+        _ => ["lora_A.weight", "lora_B.weight"],
     }
 }
 
@@ -27,7 +27,7 @@ pub fn param_shapes(site: &Site, rank: u64) -> [[u64; 2]; 2] {
     let [rows, cols] = site.shape;
     match site.kind {
         SiteKind::Embedding => [[rank, rows], [cols, rank]],
-        SiteKind::Linear | SiteKind::Head => [[rank, cols], [rows, rank]],
+        _ => [[rank, cols], [rows, rank]],
     }
 }
 
@@ -36,8 +36,8 @@ pub fn param_shapes(site: &Site, rank: u64) -> [[u64; 2]; 2] {
 pub fn build(site: &Site, settings: &Settings) -> Graph {
     match (site.kind, settings.variant) {
         (SiteKind::Embedding, _) => embedding(site, settings),
-        (SiteKind::Linear | SiteKind::Head, Variant::Lora) => linear(site, settings),
-        (SiteKind::Linear | SiteKind::Head, Variant::Dora) => dora::linear(site, settings),
+        (_, Variant::Lora) => linear(site, settings),
+        (_, Variant::Dora) => dora::linear(site, settings),
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::config_file::{self, PEFT_VERSION, get, is_unused, refused};
 use crate::settings::{Scaling, Settings, Variant};
-use crate::targets;
+use crate::{targets, whole};
 
 /// Keys that do not change the adapter's function.
 const IGNORED: [&str; 9] = [
@@ -29,7 +29,7 @@ pub fn write(settings: &Settings, sites: &[Site], base_model: &str) -> Result<Js
     let chosen = settings.pick(sites)?;
     let modules_to_save = match settings.modules_to_save.as_slice() {
         [] => Json::Null,
-        _ => json!(targets::shortest(sites, &settings.whole(sites)?)),
+        _ => json!(whole::names(sites, &settings.whole(sites)?)),
     };
     Ok(json!({
         "alora_invocation_tokens": null,

@@ -60,23 +60,24 @@ impl Targets {
     /// `INVALID` where no site matches, or an entry of a list matches none, with the endings that
     /// exist.
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
+        let joinable = || sites.iter().filter(|site| can_join(site));
         let chosen: Vec<usize> = (0..sites.len())
-            .filter(|&index| self.matches(&sites[index]))
+            .filter(|&index| can_join(&sites[index]) && self.matches(&sites[index]))
             .collect();
         match self {
             Targets::Names(names) => {
                 let idle = names
                     .iter()
-                    .find(|name| !sites.iter().any(|site| is_named(&site.name, name)));
+                    .find(|name| !joinable().any(|site| is_named(&site.name, name)));
                 if let Some(name) = idle {
                     return Err(nothing(
                         &format!("target `{name}` matches no site"),
                         name,
-                        sites,
+                        joinable(),
                     ));
                 }
                 if names.is_empty() {
-                    return Err(nothing("targets is an empty list", "", sites));
+                    return Err(nothing("targets is an empty list", "", joinable()));
                 }
             }
             Targets::Pattern(_, text) if chosen.is_empty() => {
@@ -84,13 +85,13 @@ impl Targets {
                     "targets `{text}`, a regular expression for whole names, matches no site \
                      (write a list to match endings: [\"{text}\"])"
                 );
-                return Err(nothing(&what, text, sites));
+                return Err(nothing(&what, text, joinable()));
             }
             Targets::AllLinear if chosen.is_empty() => {
                 return Err(nothing(
                     "targets `all-linear`: no linear in any layer",
                     "",
-                    sites,
+                    joinable(),
                 ));
             }
             _ => {}
@@ -116,7 +117,9 @@ pub fn shortest(sites: &[Site], chosen: &[usize]) -> Vec<String> {
     for &index in chosen {
         let name = &sites[index].name;
         let ending = ending(name);
-        let mut alike = (0..sites.len()).filter(|&other| is_named(&sites[other].name, ending));
+        let alike =
+            |other: &usize| can_join(&sites[*other]) && is_named(&sites[*other].name, ending);
+        let mut alike = (0..sites.len()).filter(alike);
         let entry = if alike.all(|other| picked[other]) {
             ending
         } else {
@@ -127,6 +130,11 @@ pub fn shortest(sites: &[Site], chosen: &[usize]) -> Vec<String> {
         }
     }
     names
+}
+
+/// Whether an update can join a site: a norm has no matrix.
+fn can_join(site: &Site) -> bool {
+    site.kind != SiteKind::Norm
 }
 
 fn is_named(site: &str, target: &str) -> bool {
@@ -146,8 +154,8 @@ fn expected(found: &Json) -> PluginError {
 }
 
 /// The error for `what` matches nothing, with the endings of the sites that there are.
-pub fn nothing(what: &str, wanted: &str, sites: &[Site]) -> PluginError {
-    let endings: BTreeSet<&str> = sites.iter().map(|site| ending(&site.name)).collect();
+pub fn nothing<'a>(what: &str, wanted: &str, sites: impl Iterator<Item = &'a Site>) -> PluginError {
+    let endings: BTreeSet<&str> = sites.map(|site| ending(&site.name)).collect();
     let hint = nearest(wanted, &endings);
     let endings: Vec<String> = endings.iter().map(|known| format!("`{known}`")).collect();
     let endings = endings.join(", ");

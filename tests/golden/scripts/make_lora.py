@@ -1,5 +1,5 @@
 """Makes LoRA adapters for the tiny Llama with peft: one with ranks and alphas of single sites, one that
-LoRA+ trains, one of rsLoRA, and one with modules that are trained whole; and what the model learns with
+LoRA+ trains, one of rsLoRA, and two with modules that are trained whole; and what the model learns with
 them.
 
 usage: make_lora.py GOLDEN OUT
@@ -30,6 +30,8 @@ torch.set_num_threads(1)
 LLAMA, OUT = Path(sys.argv[1]) / "llama", Path(sys.argv[2]) / "lora"
 ADAMW = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8)
 DECAY = 0.01
+# Of the files of several bases.
+SMALL = dict(r=2, lora_alpha=4)
 CONFIGS = {
     "patterns": dict(
         target_modules=["q_proj", "v_proj", "down_proj"],
@@ -37,13 +39,14 @@ CONFIGS = {
         rank_pattern={"layers.1.self_attn.*": 2, "q_proj": 4},
         alpha_pattern={"0.mlp.down_proj": 4, "v_proj": 3},
     ),
-    "plus": dict(target_modules=["q_proj", "down_proj", "embed_tokens"]),
-    "rs": dict(target_modules=["q_proj", "down_proj"], use_rslora=True),
+    "plus": dict(**SMALL, target_modules=["q_proj", "down_proj", "embed_tokens"]),
+    "rs": dict(**SMALL, target_modules=["q_proj", "down_proj"], use_rslora=True),
+    "norms": dict(**SMALL, target_modules=["q_proj"], modules_to_save=["input_layernorm", "model.norm"]),
     "whole": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
 }
 
 # Those that are compared on packed bases, too.
-ON_PACKED = ("plus", "rs")
+ON_PACKED = ("plus", "rs", "norms")
 
 data = load_file(LLAMA / "data.safetensors")
 tokens, train_tokens = data["eval_tokens"], data["train_tokens"]
@@ -64,7 +67,8 @@ def key(name):
 
 def make_adapter(name):
     """A first adapter that is zero nowhere."""
-    config = LoraConfig(r=8, lora_alpha=16, bias="none", task_type="CAUSAL_LM", **CONFIGS[name])
+    sizes = dict(r=8, lora_alpha=16)
+    config = LoraConfig(bias="none", task_type="CAUSAL_LM", **(sizes | CONFIGS[name]))
     torch.manual_seed(3)
     model = get_peft_model(base(), config)
     generator = torch.Generator().manual_seed(5)

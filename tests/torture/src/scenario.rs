@@ -68,7 +68,7 @@ const USES: [Use; 8] = [
     },
 ];
 
-/// Ways to train, each with state or order of its own in a checkpoint, that attacks choose from, too.
+/// Ways to train with state or an order of their own, from which attacks choose, too.
 const MODES: [Use; 9] = [
     Use {
         name: "in-backward",
@@ -103,7 +103,7 @@ const MODES: [Use; 9] = [
     Use {
         name: "modules-to-save",
         command: "train",
-        words: "--plugins nf4,lora --set adapter.lora.modules_to_save=[\"embed_tokens\",\"lm_head\"] --set adapter.lora.learning_rate_ratio=4",
+        words: "--plugins nf4,lora --set adapter.lora.modules_to_save=[\"embed_tokens\",\"lm_head\",\"input_layernorm\"] --set adapter.lora.learning_rate_ratio=4",
     },
     Use {
         name: "keep-best",

@@ -7,7 +7,9 @@ use std::fmt::Write;
 
 use espalier_interface::abi::METHODS;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor, OptionDescriptor};
-use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteKind};
+use espalier_interface::adaptation::{
+    Adaptation, AdapterParam, Join, ReplacedNorm, Site, SiteKind,
+};
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
@@ -206,6 +208,7 @@ fn adaptation() -> Adaptation {
             params: vec![0],
         }],
         learning_rate_ratios: vec![2.0],
+        norms: vec![ReplacedNorm { site: 3, param: 0 }],
     }
 }
 
@@ -217,9 +220,13 @@ fn sites() -> Vec<Site> {
         tied_to: Some("embedding".to_owned()),
         has_bias: true,
     };
-    [SiteKind::Linear, SiteKind::Embedding, SiteKind::Head]
-        .map(site)
-        .to_vec()
+    let kinds = [
+        SiteKind::Linear,
+        SiteKind::Embedding,
+        SiteKind::Head,
+        SiteKind::Norm,
+    ];
+    kinds.map(site).to_vec()
 }
 
 fn request() -> ShardingRequest {

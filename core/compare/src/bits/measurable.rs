@@ -1,10 +1,10 @@
 //! A dense session and the options -> what can be measured of it.
 
 use espalier_compile::params::Param;
+use espalier_compile::splice::weight_of;
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
 use espalier_interface::{ErrorCode, WeightLayout};
-use espalier_plan::packing::weight_of;
 use espalier_registry::{Error as RegistryError, answer};
 use espalier_system::failure::UsageError;
 use espalier_system::files::{ModelDirectory, hash_json};

@@ -10,7 +10,7 @@ use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use crate::adaptation::{Adaptation, Site};
 use crate::declaration::Instance;
 use crate::role::{Adapter, InitialValues, InitialiseCall};
-use crate::{Options, PluginError, Result};
+use crate::{ErrorCode, Options, PluginError, Result};
 
 /// Version of [`InitialiseTable`].
 pub const INITIALISE_VERSION: u32 = 1;
@@ -125,5 +125,13 @@ impl Adapter for AdapterProxy {
 
     fn initialise_workspace(&self, site: &Site) -> Result<u64> {
         self.handle.call("initialise_workspace", site)
+    }
+
+    fn takes_norms(&self) -> Result<bool> {
+        match self.handle.call("takes_norms", &()) {
+            // Built for an interface before 0.8.
+            Err(error) if error.code == ErrorCode::UNSUPPORTED => Ok(false),
+            answer => answer,
+        }
     }
 }

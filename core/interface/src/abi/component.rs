@@ -32,6 +32,7 @@ pub const METHODS: [(Role, &[&str]); 6] = [
             "saved_config",
             "options_from_saved",
             "initialise_workspace",
+            "takes_norms",
         ],
     ),
     (Role::SHARDING, &["schedule"]),
@@ -128,6 +129,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             (Instance::Adapter(adapter), "initialise_workspace") => {
                 to_bytes(&adapter.initialise_workspace(&from_bytes(request)?)?)
             }
+            (Instance::Adapter(adapter), "takes_norms") => to_bytes(&adapter.takes_norms()?),
             (Instance::Sharding(sharding), "schedule") => {
                 to_bytes(&sharding.schedule(&from_bytes(request)?)?)
             }

@@ -32,7 +32,8 @@ pub struct InitialiseCall<'a> {
 /// An adapter such as LoRA. The component's capability `peft_types` lists the `peft_type`s it
 /// reads.
 pub trait Adapter: Send + Sync {
-    /// The params and fragments for `sites`: all sites of the model, in the order of its units.
+    /// The params and fragments for `sites`: all sites of the model, in the order of its units,
+    /// and behind them its norms where [`Adapter::takes_norms`] says so.
     ///
     /// # Errors
     /// `INVALID` where the options fit no site; the message lists the sites that exist.
@@ -51,6 +52,14 @@ pub trait Adapter: Send + Sync {
     /// `UNSUPPORTED` where `config`, a parsed `adapter_config.json`, asks for what this adapter
     /// does not do.
     fn options_from_saved(&self, config: &Json) -> Result<Options>;
+
+    /// Whether [`Adapter::adapt`] and [`Adapter::saved_config`] are given norms, too.
+    ///
+    /// # Errors
+    /// None of its own; a failed call.
+    fn takes_norms(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Fills in the initial values of a site's params that begin as
     /// [`Init::FromWeight`](crate::Init::FromWeight). It is called once a site while the weights

@@ -3,8 +3,10 @@
 
 use std::collections::HashSet;
 
-use espalier_interface::adaptation::{Adaptation, BASE_WEIGHT, Join, Site, SiteKind};
+use espalier_compile::splice;
+use espalier_interface::adaptation::{Adaptation, BASE_WEIGHT, Join, ReplacedNorm, Site, SiteKind};
 use espalier_interface::graph::{Dim, Graph, GraphParam, Source, ValueId};
+use espalier_interface::model::Model;
 use espalier_interface::{Adapter, ErrorCode, Init, Result as PluginResult};
 use espalier_system::failure::UsageError;
 
@@ -12,6 +14,20 @@ use super::model::values;
 use super::{elements, lie};
 use crate::Error;
 use crate::chosen::Chosen;
+
+/// The sites of `model` that `adapter` is asked about: behind the others its norms, where the
+/// adapter takes them.
+///
+/// # Errors
+/// [`Error::Plugin`] for an error of the adapter.
+pub fn adapter_sites(adapter: &Chosen<dyn Adapter>, model: &Model) -> Result<Vec<Site>, Error> {
+    let mut sites = splice::sites(model);
+    let takes_norms = adapter.plugin.takes_norms();
+    if takes_norms.map_err(|error| adapter.failed("takes_norms", error))? {
+        sites.extend(splice::norms(model));
+    }
+    Ok(sites)
+}
 
 /// What `adapter` adds to a model with these sites.
 ///
@@ -61,11 +77,49 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
         binds(join, adaptation, site)?;
         read.extend(&join.params);
     }
+    for norm in &adaptation.norms {
+        replaces(norm, adaptation, sites)?;
+        if !joined.insert(norm.site) {
+            let name = &sites[norm.site].name;
+            return Err(lie(format!("two params replace the weight of `{name}`")));
+        }
+        read.insert(norm.param);
+    }
     match (0..adaptation.params.len()).find(|param| !read.contains(param)) {
         None => one_weight_each(adaptation),
         Some(idle) => Err(lie(format!(
             "no fragment reads param `{}`",
             adaptation.params[idle].name
+        ))),
+    }
+}
+
+/// Checks that a norm is replaced by a param of its size that begins from it.
+fn replaces(norm: &ReplacedNorm, adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
+    let site = sites.get(norm.site);
+    let Some(site) = site.filter(|site| site.kind == SiteKind::Norm) else {
+        return Err(lie(format!(
+            "it replaces the weight of site {}, which is no norm of the {} sites",
+            norm.site,
+            sites.len()
+        )));
+    };
+    match adaptation.params.get(norm.param) {
+        Some(param) if param.shape == site.shape[1..] && param.init == Init::FromWeight => Ok(()),
+        Some(param) => Err(lie(format!(
+            "param `{}` of shape {:?}, which begins as {:?}, replaces the norm `{}`: expected shape \
+             {:?}, begun from its weight",
+            param.name,
+            param.shape,
+            param.init,
+            site.name,
+            &site.shape[1..]
+        ))),
+        None => Err(lie(format!(
+            "param {} of {} replaces the norm `{}`",
+            norm.param,
+            adaptation.params.len(),
+            site.name
         ))),
     }
 }
@@ -94,7 +148,8 @@ fn rates(adaptation: &Adaptation) -> PluginResult<()> {
 fn one_weight_each(adaptation: &Adaptation) -> PluginResult<()> {
     for (index, param) in adaptation.params.iter().enumerate() {
         let reads = |join: &&Join| join.params.contains(&index);
-        let sites = adaptation.joins.iter().filter(reads).count();
+        let norms = adaptation.norms.iter().filter(|norm| norm.param == index);
+        let sites = adaptation.joins.iter().filter(reads).count() + norms.count();
         if param.init == Init::FromWeight && sites != 1 {
             return Err(lie(format!(
                 "param `{}` begins from the weight of its site, and fragments of {sites} sites read it",
@@ -114,6 +169,12 @@ fn fits(join: &Join, site: &Site) -> PluginResult<()> {
     let (takes, gives) = match site.kind {
         SiteKind::Embedding => (tokens, wide(cols)),
         SiteKind::Linear | SiteKind::Head => (wide(cols), wide(rows)),
+        SiteKind::Norm => {
+            return Err(lie(format!(
+                "a fragment joins the norm `{}`: a param may replace its weight",
+                site.name
+            )));
+        }
     };
     let first = fragment.inputs.first();
     let first = first.filter(|input| matches!(input.source, Source::Previous(_)));
@@ -208,6 +269,48 @@ mod tests {
     use espalier_interface::adaptation::AdapterParam;
 
     use super::*;
+
+    #[test]
+    fn a_norm_is_replaced_once_by_a_param_of_its_size_that_begins_from_it() {
+        let site = |kind| Site {
+            name: "norm".to_owned(),
+            kind,
+            shape: [1, 2],
+            tied_to: None,
+            has_bias: false,
+        };
+        let sites = [site(SiteKind::Linear), site(SiteKind::Norm)];
+        let answer = |shape: &[u64], init, norms: &[[usize; 2]]| {
+            let param = AdapterParam {
+                name: "a".to_owned(),
+                shape: shape.to_vec(),
+                init,
+            };
+            let norms = norms
+                .iter()
+                .map(|&[site, param]| ReplacedNorm { site, param });
+            let answer = Adaptation {
+                params: vec![param],
+                norms: norms.collect(),
+                ..Adaptation::default()
+            };
+            check(&answer, &sites)
+        };
+        let begun = Init::FromWeight;
+        assert_eq!(answer(&[2], begun, &[[1, 0]]), Ok(()));
+        for (refused, words) in [
+            (answer(&[2], begun, &[[0, 0]]), "which is no norm"),
+            (answer(&[2], begun, &[[2, 0]]), "which is no norm"),
+            (answer(&[3], begun, &[[1, 0]]), "expected shape [2]"),
+            (answer(&[2], Init::Ones, &[[1, 0]]), "which begins as Ones"),
+            (answer(&[2], begun, &[[1, 1]]), "param 1 of 1"),
+            (answer(&[2], begun, &[[1, 0], [1, 0]]), "two params replace"),
+            (answer(&[2], begun, &[]), "no fragment reads"),
+        ] {
+            let error = refused.expect_err(words);
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
 
     #[test]
     fn a_ratio_of_learning_rates_is_a_number_for_each_param() {

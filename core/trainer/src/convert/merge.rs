@@ -1,6 +1,7 @@
 //! A model and an adapter -> a complete model directory with the adapter merged into the weights; a
 //! packed model alone -> its dense weights.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use espalier_compile::splice;
@@ -65,7 +66,11 @@ pub fn merge(
         }
     };
     let bases = BaseWeights::new(&source, options.base)?;
-    let outputs = outputs(&source, &adaptation, &bases, options.dtype)?;
+    let norms = match adapter {
+        Some((adapter, _)) => replaced_norms(&source, adapter, &adaptation)?,
+        None => BTreeMap::new(),
+    };
+    let outputs = outputs(&source, &adaptation, &norms, &bases, options.dtype)?;
     let config = merged_config(&source, &adaptation);
     let model = NewModel {
         path: out,
@@ -93,7 +98,7 @@ pub fn merge(
         merger.write(output, sink)?;
         match output.action {
             Action::Copy(_) => converted.copied += 1,
-            Action::Weight { .. } => converted.changed += 1,
+            Action::Norm(_) | Action::Weight { .. } => converted.changed += 1,
         }
         observer.observe(&Event::WriteProgress {
             tensor: &output.specs[0].name,
@@ -113,7 +118,10 @@ fn checked_adaptation(
     adapter: &Chosen<dyn Adapter>,
     saved: &AdapterDirectory,
 ) -> Result<Adaptation, Error> {
-    let adaptation = answer::adaptation(adapter, &source.sites)?;
+    let model = &source.opened_model.model;
+    // The source's own sites come first.
+    let sites = answer::adapter_sites(adapter, model)?;
+    let adaptation = answer::adaptation(adapter, &sites)?;
     let names = adaptation.params.iter().map(|param| param.name.as_str());
     check_saved_adapter(saved, names)?;
     for join in &adaptation.joins {
@@ -140,6 +148,8 @@ struct Output<'a> {
 enum Action<'a> {
     /// Copied unchanged.
     Copy(&'a TensorEntry),
+    /// An adapter's param in place of a norm's weight, by its index.
+    Norm(usize),
     /// A site's weight, and its bias where an adapter can change it.
     Weight {
         site: &'a Site,
@@ -149,10 +159,24 @@ enum Action<'a> {
     },
 }
 
+/// The stored names of the norms that `adapter` replaces, with its params.
+fn replaced_norms(
+    source: &Source<'_>,
+    adapter: &Chosen<dyn Adapter>,
+    adaptation: &Adaptation,
+) -> Result<BTreeMap<String, usize>, Error> {
+    let sites = answer::adapter_sites(adapter, &source.opened_model.model)?;
+    let norms = adaptation.norms.iter();
+    norms
+        .map(|norm| Ok((source.stored_weight(&sites[norm.site])?, norm.param)))
+        .collect()
+}
+
 /// The output of every stored tensor, in their order.
 fn outputs<'a>(
     source: &'a Source<'a>,
     adaptation: &Adaptation,
+    norms: &BTreeMap<String, usize>,
     bases: &'a BaseWeights<'a>,
     dtype: Option<DType>,
 ) -> Result<Vec<Output<'a>>, Error> {
@@ -189,7 +213,10 @@ fn outputs<'a>(
             None if done.contains(&entry.name) || bases.is_part(&entry.name) => {}
             None => outputs.push(Output {
                 specs: vec![copy::spec(&source.store, entry, dtype)?],
-                action: Action::Copy(entry),
+                action: match norms.get(&entry.name) {
+                    Some(&param) => Action::Norm(param),
+                    None => Action::Copy(entry),
+                },
             }),
         }
     }
@@ -249,6 +276,11 @@ impl Merger<'_> {
         let (site, join, base, bias) = match &output.action {
             Action::Copy(entry) => {
                 return copy::copy(&self.source.store, entry, &mut sink.tensor(0));
+            }
+            Action::Norm(param) => {
+                let (_, saved) = self.adapter.expect("only an adapter replaces a norm");
+                let values = self.adapter_param(saved, *param)?;
+                return copy::write_rounded(&mut sink.tensor(0), &values);
             }
             Action::Weight {
                 site,

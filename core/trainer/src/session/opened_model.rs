@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use espalier_compile::splice;
 use espalier_config::{Config, ResolvedConfig};
 use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::executor::PreparedRun;
@@ -77,9 +76,9 @@ impl<'a> OpenedModel<'a> {
         let mut components = select::select(resolved, &directory, &registry, services)?;
         refuse_untrained_adapter(purpose, &components)?;
         let model = describe(&directory, &components)?;
-        if components.saved_adapter.is_some() {
+        if let (Some(adapter), Some(_)) = (&components.adapter, &components.saved_adapter) {
             answer::model(&components.family, &model)?;
-            let sites = splice::sites(&model);
+            let sites = answer::adapter_sites(adapter, &model)?;
             select::refuse_other_adapter_options(
                 resolved,
                 &components,

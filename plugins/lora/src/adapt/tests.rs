@@ -313,6 +313,68 @@ fn modules_to_save_are_trained_whole_and_get_no_update() {
     assert_eq!([ops(2), ops(3)], ["embedding", "linear"]);
 }
 
+/// The sites with the norms behind them.
+fn sites_and_norms() -> Vec<Site> {
+    let mut sites = sites();
+    let names = [
+        "model.layers.0.input_layernorm",
+        "model.layers.0.post_attention_layernorm",
+        "model.norm",
+    ];
+    sites.extend(names.map(|name| Site {
+        name: name.to_owned(),
+        kind: SiteKind::Norm,
+        shape: [1, 64],
+        tied_to: None,
+        has_bias: false,
+    }));
+    sites
+}
+
+#[test]
+fn norms_are_trained_in_place_of_the_models_and_get_no_update() {
+    let sites = sites_and_norms();
+    let first = sites.len() - 3;
+    for (named, chosen, saved) in [
+        (
+            json!(["norm"]),
+            vec![first, first + 1, first + 2],
+            json!(["input_layernorm", "post_attention_layernorm", "norm"]),
+        ),
+        (
+            json!(["model.norm"]),
+            vec![first + 2],
+            json!(["model.norm"]),
+        ),
+    ] {
+        let options = json!({ "targets": ["q_proj"], "modules_to_save": named });
+        let lora = made(Variant::Lora, options);
+        assert_eq!(lora.takes_norms(), Ok(true));
+        let adaptation = lora.adapt(&sites).expect("they are there");
+        assert_eq!(adaptation.joins.len(), 2);
+        let norms = adaptation.norms.iter();
+        let replaced: Vec<usize> = norms.clone().map(|norm| norm.site).collect();
+        assert_eq!(replaced, chosen);
+        for norm in norms {
+            let param = &adaptation.params[norm.param];
+            let name = format!("base_model.model.{}.weight", sites[norm.site].name);
+            assert_eq!((&param.name, &param.shape), (&name, &vec![64]));
+            assert_eq!(param.init, Init::FromWeight);
+        }
+        let config = lora.saved_config(&sites, "m").expect("a config");
+        assert_eq!(config["modules_to_save"], saved);
+    }
+}
+
+#[test]
+fn norms_are_no_targets() {
+    for targets in [json!(["norm"]), json!(r"model\.norm")] {
+        let lora = made(Variant::Lora, json!({ "targets": targets }));
+        let message = lora.adapt(&sites_and_norms()).expect_err("a norm").message;
+        assert!(message.contains("matches no site"), "{message}");
+    }
+}
+
 #[test]
 fn modules_to_save_that_cannot_be_trained_are_refused() {
     let refusal = |sites: &[Site], name: &str| {
