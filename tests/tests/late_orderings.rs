@@ -15,7 +15,7 @@ use swapping::{Job, plugin_folder};
 use lately::{add_library, on_late, try_run};
 
 /// Schedules with tasks on more than one lane, by name.
-const SCHEDULES: [(&str, &[&str]); 9] = [
+const SCHEDULES: [(&str, &[&str]); 10] = [
     (
         "params, prefetch 1",
         &[
@@ -68,6 +68,17 @@ const SCHEDULES: [(&str, &[&str]); 9] = [
             "plugins=\"fsdp\"",
             "sharding.fsdp.offload=\"params+optimizer\"",
             "sharding.fsdp.prefetch=2",
+        ],
+    ),
+    (
+        "params and optimizer, full, updates in the backward pass",
+        &[
+            "plugins=\"fsdp\"",
+            "sharding.fsdp.offload=\"params+optimizer\"",
+            "optim.in_backward=true",
+            "optim.clip_norm=0.0",
+            "data.micro_batch=2",
+            "data.batch_size=2",
         ],
     ),
     // By a collective on devices: calls of the host wait on their own lane, and what the host knows

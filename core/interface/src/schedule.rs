@@ -93,7 +93,9 @@ pub struct Placement {
 #[serde(rename_all = "snake_case")]
 pub enum Act {
     /// Copy a unit's bytes from the host to the device. They are all of the machine's copy
-    /// (`Host`), a rank's own part of a cut unit (`ShardedOnHost`), or saved activations.
+    /// (`Host`), a rank's own part of a cut unit (`ShardedOnHost`), or saved activations. Where the
+    /// run updates in the backward pass: behind `Reduce` or `Norm` of a unit its params and
+    /// optimizer state, for `Optimize` alone, once `Release` has freed those that passes read.
     Fetch,
     /// Assemble sharded weights from the ranks of the group.
     Gather,
@@ -113,7 +115,8 @@ pub enum Act {
     /// Where the run updates in the backward pass, it occurs for all, before `Optimize`.
     Norm,
     /// Copy from the device to the host and free the device memory: reduced gradients after
-    /// `Reduce` and `Norm`, params and moments after `Optimize`, or saved activations.
+    /// `Reduce` and `Norm`, params and moments after `Optimize`, or saved activations. Gradients
+    /// stay on the device where the run updates in the backward pass.
     Offload,
     /// Update a unit's trainable params, after the global norm is known. Where the run updates in
     /// the backward pass: in the last micro-batch, after `Norm` of the unit and before its

@@ -76,6 +76,12 @@ pub struct Task {
 }
 
 impl Task {
+    /// Whether it moves what an update works on, or updates.
+    pub fn is_of_update(&self) -> bool {
+        let works_on = |kind| self.region(self.action.unit, kind).is_some();
+        works_on(RegionKind::Values) || works_on(RegionKind::State)
+    }
+
     /// The region of a unit that holds `kind`; `None` where those bytes have a separate buffer
     /// between steps.
     pub fn region(&self, unit: usize, kind: RegionKind) -> Option<Region> {

@@ -44,12 +44,6 @@ impl Sharding for Fsdp {
                  request: leave it out, and set model.recompute = \"layer\" to save less",
             ));
         }
-        if request.update_in_backward && settings.offload != Offload::Nothing {
-            return Err(PluginError::invalid(
-                "offload keeps params in host memory, and an update in the backward pass (optim.in_backward = true) works on \
-                 what is kept on the device: set offload = \"none\", or optim.in_backward = false",
-            ));
-        }
         let mut schedule = Schedule {
             placements: vec![placement::of_units(settings, shard_ranks); request.units.len()],
             shard_ranks,

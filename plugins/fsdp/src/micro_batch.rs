@@ -6,6 +6,7 @@ use espalier_interface::schedule::{
 
 use crate::placement::NeededParts;
 use crate::settings::{Settings, Strategy};
+use crate::update;
 
 /// A unit's weights stay in memory from before pass `first` until after pass `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,23 +26,38 @@ pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedu
         offload_activations(settings, request, &mut micro_batch);
     }
     let whole = |unit: usize| schedule.placements[unit].optimizer == Place::Replicated;
-    if request.world <= 1 && request.trained().all(whole) {
-        if request.update_in_backward {
-            micro_batch.update_in_backward();
-        }
-        return micro_batch.into_actions();
+    let reduces = request.world > 1 || !request.trained().all(whole);
+    match (reduces, request.update_in_backward) {
+        (true, _) => micro_batch.reduce(settings.moves()),
+        (false, true) => micro_batch.update_in_backward(),
+        (false, false) => {}
     }
-    micro_batch.reduce(settings.moves());
-    let offloads = |unit: usize| schedule.placements[unit].optimizer == Place::ShardedOnHost;
+    // What an update works on is fetched while the pass behind the reduction computes.
+    let fetches = match (reduces, settings.moves()) {
+        (true, 1..) => Act::Reduce,
+        _ => Act::Norm,
+    };
+    let last = |action: Action| action.when(When::Last);
     let behind = |action: Action| {
-        let offload = Action::moving(Act::Offload, action.unit, &[Part::Gradients])
-            .when(When::Last)
-            .on(settings.moves());
-        let offloads = action.act == Act::Norm && offloads(action.unit);
-        [Some(action), offloads.then_some(offload)]
+        let (unit, act) = (action.unit, action.act);
+        let releases = act == Act::Release && action.parts == [Part::Gradients];
+        let moves = match request.update_in_backward {
+            true if act == fetches => update::moving(settings, request, schedule, Act::Fetch, unit),
+            true if releases => update::moving(settings, request, schedule, Act::Offload, unit),
+            false if act == Act::Norm => offloaded_gradients(settings, schedule, unit),
+            _ => None,
+        };
+        [Some(action), moves.map(last)]
     };
     let actions = micro_batch.into_actions().into_iter();
     actions.flat_map(behind).flatten().collect()
+}
+
+/// The move of a unit's reduced gradients to the host, where their update takes them from.
+fn offloaded_gradients(settings: &Settings, schedule: &Schedule, unit: usize) -> Option<Action> {
+    let offloads = schedule.placements[unit].optimizer == Place::ShardedOnHost;
+    let offload = Action::moving(Act::Offload, unit, &[Part::Gradients]).on(settings.moves());
+    offloads.then_some(offload)
 }
 
 fn gather_weights(

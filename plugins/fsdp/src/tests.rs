@@ -1,6 +1,7 @@
-//! Exact actions for a small model, and properties of every schedule for many requests.
+//! Exact actions for a small model.
 
-use espalier_interface::random::{Purpose, key, philox};
+mod drawn_requests;
+
 use espalier_interface::schedule::{Act, Action, Part, Place, ShardingRequest, UnitBytes, When};
 use espalier_interface::{ErrorCode, Sharding};
 
@@ -253,143 +254,32 @@ fn a_reduced_unit_is_updated_in_the_backward_pass_and_its_gradients_are_released
 }
 
 #[test]
-fn an_update_in_the_backward_pass_of_offloaded_params_is_refused() {
-    for offload in [Offload::Params, Offload::ParamsAndOptimizer] {
-        let settings = Settings {
-            offload,
-            ..SETTINGS
-        };
-        let error = Fsdp { settings }
-            .schedule(&in_backward(request(2, 2)))
-            .expect_err("offloaded");
-        assert_eq!(error.code, ErrorCode::INVALID);
-        assert!(error.message.contains("offload = \"none\""), "{error}");
-    }
-}
-
-/// Requests of runs that update after the backward pass and, where settings allow it, within.
-fn requests(seed: u64, settings: Settings) -> Vec<ShardingRequest> {
-    let mut all = vec![drawn(seed)];
-    if settings.offload == Offload::Nothing {
-        all.push(in_backward(drawn(seed)));
-    }
-    all
-}
-
-/// Settings of every kind.
-fn all_settings() -> Vec<Settings> {
-    let mut all = Vec::new();
-    for strategy in [Strategy::FullShard, Strategy::ShardGradOp, Strategy::Hybrid] {
-        for offload in [
-            Offload::Nothing,
-            Offload::Params,
-            Offload::ParamsAndOptimizer,
-        ] {
-            for gather in [Gather::Shards, Gather::HostDirect] {
-                for prefetch in [0, 1, 2, 5] {
-                    for offload_activations in [false, true] {
-                        all.push(Settings {
-                            strategy,
-                            offload,
-                            gather,
-                            prefetch,
-                            offload_activations,
-                            ..SETTINGS
-                        });
-                    }
-                }
-            }
-        }
-    }
-    all
-}
-
-/// A random model: units with and without frozen and trainable bytes, passes that read themselves,
-/// other passes or nothing.
-fn drawn(seed: u64) -> ShardingRequest {
-    let mut count = 0;
-    let mut draw = move |below: u32| {
-        count += 1;
-        philox(key(seed, Purpose::SYNTHETIC, 0), [count, 0, 0, 0])[0] % below
+fn an_update_in_the_backward_pass_fetches_what_is_offloaded_and_takes_it_back() {
+    let settings = Settings {
+        offload: Offload::ParamsAndOptimizer,
+        ..SETTINGS
     };
-    let units = 1 + draw(7) as usize;
-    let mut made: Vec<UnitBytes> = Vec::new();
-    for index in 0..units {
-        let bytes = |word: u32| u64::from(word.saturating_sub(1)) * 64;
-        let mut one = unit(index, bytes(draw(4)), bytes(draw(4)));
-        one.saved = if index == 0 { 64 } else { bytes(draw(2) * 2) };
-        for reads in [&mut one.forward_reads, &mut one.backward_reads] {
-            match draw(6) {
-                0 => reads.clear(),
-                1 => reads.extend((index > 0).then_some(0)),
-                _ => {}
-            }
-        }
-        made.push(one);
+    let within = schedule(settings, &in_backward(request(2, 2)));
+    assert_eq!(
+        letters(&within.micro_batch),
+        "H0 G0 H1 G1 F0 x0 H2 G2 F1 x1 H3 G3 F2 F3 x3 H1 G1 B2 x2 r2! H2! B1 x1 n2! u2! x2! o2! r1! H1! B0 n1! u1! x1! \
+         o1!"
+    );
+    assert!(within.update.is_empty());
+    let of_update = |one: &&Action| one.parts.contains(&Part::Optimizer);
+    for moved in within.micro_batch.iter().filter(of_update) {
+        assert_eq!(moved.parts, [Part::Trainable, Part::Optimizer]);
+        assert_eq!(moved.stream, 1);
     }
-    let world = 1 + draw(8);
-    ShardingRequest {
-        units: made,
-        world,
-        ranks_per_machine: if draw(2) == 0 { world } else { 1 },
-        ..ShardingRequest::default()
-    }
-}
-
-/// The most units that `1 + prefetch` passes after each other read.
-fn widest_window(request: &ShardingRequest, prefetch: usize) -> usize {
-    let passes = request.passes();
-    let windows = (0..passes.len()).map(|first| {
-        let last = (first + prefetch).min(passes.len() - 1);
-        let mut units: Vec<usize> = passes[first..=last]
-            .iter()
-            .flat_map(|pass| pass.reads)
-            .copied()
-            .collect();
-        units.sort_unstable();
-        units.dedup();
-        units.len()
-    });
-    windows.max().unwrap_or(0)
-}
-
-#[test]
-fn every_schedule_is_valid_and_gathers_no_more_than_its_window() {
-    for seed in 0..200 {
-        for settings in all_settings() {
-            for request in requests(seed, settings) {
-                let schedule = schedule(settings, &request);
-                let most = schedule.most_gathered(&request).expect("valid");
-                if settings.strategy != Strategy::ShardGradOp {
-                    let window = widest_window(&request, settings.prefetch);
-                    assert!(
-                        most <= window,
-                        "{most} > {window}: {settings:?} of {request:?}"
-                    );
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn every_action_that_moves_or_updates_is_needed() {
-    for seed in 0..24 {
-        for settings in all_settings() {
-            for request in requests(seed, settings) {
-                let whole = schedule(settings, &request);
-                for missing in 0..whole.micro_batch.len() + whole.update.len() {
-                    let mut less = whole.clone();
-                    let gone = match missing.checked_sub(whole.micro_batch.len()) {
-                        None => less.micro_batch.remove(missing),
-                        Some(update) => less.update.remove(update),
-                    };
-                    assert!(
-                        less.validate(&request).is_err(),
-                        "valid without {gone:?}: {settings:?} of {request:?}"
-                    );
-                }
-            }
-        }
-    }
+    // One rank whose state stays on its device reduces nothing.
+    let settings = Settings {
+        offload: Offload::Params,
+        prefetch: 0,
+        ..SETTINGS
+    };
+    let alone = schedule(settings, &in_backward(request(1, 1)));
+    assert_eq!(
+        letters(&alone.micro_batch),
+        "H0 F0 x0 H1 F1 x1 H2 F2 x2 H1 B1 x1 n1! H1! u1! x1! o1! B0"
+    );
 }

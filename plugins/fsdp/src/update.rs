@@ -12,23 +12,32 @@ pub fn actions(settings: &Settings, request: &ShardingRequest, schedule: &Schedu
     let mut fetched = 0;
     for (index, &unit) in trained.iter().enumerate() {
         let until = (index + 1 + settings.prefetch).min(trained.len());
+        let moved = |act, unit| moving(settings, request, schedule, act, unit);
         for &next in ahead.by_ref().take(until - fetched) {
-            actions.extend(moving(settings, schedule, Act::Fetch, next));
+            actions.extend(moved(Act::Fetch, next));
         }
         fetched = until;
         actions.push(Action::new(Act::Optimize, unit));
-        actions.extend(moving(settings, schedule, Act::Release, unit));
-        actions.extend(moving(settings, schedule, Act::Offload, unit));
+        actions.extend(moved(Act::Release, unit));
+        actions.extend(moved(Act::Offload, unit));
     }
     actions
 }
 
-/// The parts of a unit that an act moves; none for parts stored on the device.
-fn moving(settings: &Settings, schedule: &Schedule, act: Act, unit: usize) -> Option<Action> {
+/// The parts of a unit that an act moves for its update; none for parts stored on the device.
+/// Where it is updated in the backward pass, its gradients are on the device by then.
+pub fn moving(
+    settings: &Settings,
+    request: &ShardingRequest,
+    schedule: &Schedule,
+    act: Act,
+    unit: usize,
+) -> Option<Action> {
     let at = schedule.placements[unit];
     let (trainable, optimizer) = (&[Part::Trainable][..], &[Part::Optimizer][..]);
     let of_optimizer = match act {
-        Act::Fetch => &[Part::Gradients, Part::Optimizer][..],
+        Act::Fetch if request.update_in_backward => optimizer,
+        Act::Fetch => &[Part::Gradients, Part::Optimizer],
         Act::Release => &[Part::Gradients],
         _ => optimizer,
     };

@@ -50,7 +50,7 @@ impl Executor {
 
     fn fetch(&self, task: &Task) -> Result<()> {
         let unit = task.action.unit;
-        let updates = self.is_of_update(task);
+        let updates = task.is_of_update();
         for which in &task.action.parts {
             match which {
                 Part::Frozen => {
@@ -97,12 +97,6 @@ impl Executor {
             }
         }
         Ok(())
-    }
-
-    /// Whether a task belongs to the update.
-    fn is_of_update(&self, task: &Task) -> bool {
-        task.region(task.action.unit, RegionKind::Values).is_some()
-            || task.region(task.action.unit, RegionKind::State).is_some()
     }
 
     /// Fetches this rank's part of trained state from its location between steps.

@@ -29,6 +29,12 @@ pub(super) fn evaluates(tasks: &[Task], head: usize) -> Vec<bool> {
     takes_part
 }
 
+/// Whether a task of a micro-batch moves nothing but what an update works on.
+fn is_for_update(task: &Task) -> bool {
+    let of_update = |part: &Part| matches!(part, Part::Trainable | Part::Optimizer);
+    task.is_of_update() && task.action.parts.iter().all(of_update)
+}
+
 impl Executor {
     /// Whether a task of a micro-batch gives the device work.
     pub(super) fn works_in_pass(
@@ -38,6 +44,13 @@ impl Executor {
         position: StepPosition,
         numbers: &Numbers,
     ) -> bool {
+        let updates = matches!(
+            pass,
+            Pass::Train {
+                update: Some(_),
+                ..
+            }
+        );
         match task.action.act {
             Act::Forward | Act::Backward => {
                 let trains = matches!(pass, Pass::Train { .. });
@@ -46,17 +59,8 @@ impl Executor {
                 numbers.tokens > 0 || (trains && begins.any(zeroes))
             }
             Act::Norm => self.prepared.trained[task.action.unit].is_some(),
-            Act::Optimize => {
-                let updates = matches!(
-                    pass,
-                    Pass::Train {
-                        update: Some(_),
-                        ..
-                    }
-                );
-                updates && self.updates(task)
-            }
-            _ => self.moves_bytes(task, Some(numbers)),
+            Act::Optimize => updates && self.updates(task),
+            _ => (updates || !is_for_update(task)) && self.moves_bytes(task, Some(numbers)),
         }
     }
 

@@ -19,6 +19,8 @@ enum ParamsOnDevice {
     /// The rank's own part of sharded bytes.
     Part,
     Whole,
+    /// The rank's own part, for an update in the backward pass. No pass reads it.
+    ForUpdate,
 }
 
 /// The state of a unit's gradients.
@@ -81,9 +83,8 @@ impl<'a> Walk<'a> {
     }
 
     fn count_gathered(&mut self) {
-        let brought = |one: &&UnitState| {
-            one.frozen != ParamsOnDevice::Nothing || one.trainable != ParamsOnDevice::Nothing
-        };
+        let held = |held| matches!(held, ParamsOnDevice::Part | ParamsOnDevice::Whole);
+        let brought = |one: &&UnitState| held(one.frozen) || held(one.trainable);
         let gathered = self.units.iter().filter(brought).count();
         self.most_gathered = self.most_gathered.max(gathered);
     }

@@ -1,5 +1,7 @@
 //! A whole schedule stays valid, and each fault in it is named.
 
+mod backward_update;
+
 use super::*;
 use crate::schedule::{Action, MicroBatch, Part, Place, Placement, UnitBytes, When};
 
@@ -257,107 +259,4 @@ fn gradients_are_not_reduced_before_they_are_whole() {
     schedule.micro_batch.extend([norm(0), reduce(1), norm(1)]);
     let message = refused(&schedule, &request);
     assert!(message.contains("adds to gradients of unit 0"), "{message}");
-}
-
-/// An embedding and a layer that are trained in the backward pass; the head also makes gradients of
-/// the embedding.
-fn in_backward(world: u32) -> ShardingRequest {
-    let mut request = request();
-    (request.units[0].trainable, request.units[0].gradients) = (4, 4);
-    request.units[0].backward_reads = vec![0];
-    ShardingRequest {
-        world,
-        update_in_backward: true,
-        ..request
-    }
-}
-
-/// Every rank holds everything, and units are updated in the backward pass.
-fn updated_in_backward(request: &ShardingRequest) -> Schedule {
-    let mut micro_batch = MicroBatch::new(request);
-    match request.world {
-        1 => micro_batch.update_in_backward(),
-        _ => micro_batch.reduce(1),
-    }
-    Schedule {
-        placements: vec![Placement::default(); request.units.len()],
-        micro_batch: micro_batch.into_actions(),
-        ..Schedule::default()
-    }
-}
-
-#[test]
-fn updates_in_the_backward_pass_need_each_action_in_its_order() {
-    for world in [1, 2] {
-        let request = in_backward(world);
-        let whole = updated_in_backward(&request);
-        whole.validate(&request).expect("valid");
-        for at in 0..whole.micro_batch.len() {
-            let mut less = whole.clone();
-            let action = less.micro_batch.remove(at);
-            let found = less.validate(&request);
-            assert!(found.is_err(), "valid without action {at}: {action:?}");
-            let mut twice = whole.clone();
-            twice.micro_batch.insert(at, action.clone());
-            let found = twice.validate(&request);
-            assert!(found.is_err(), "valid with action {at} twice: {action:?}");
-        }
-        for (at, pair) in whole.micro_batch.windows(2).enumerate() {
-            if pair[0].unit == pair[1].unit {
-                let mut swapped = whole.clone();
-                swapped.micro_batch.swap(at, at + 1);
-                let found = swapped.validate(&request);
-                assert!(found.is_err(), "valid with actions swapped: {pair:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn an_update_belongs_where_the_request_wants_it() {
-    let request = in_backward(1);
-    let afterwards = ShardingRequest {
-        update_in_backward: false,
-        ..request.clone()
-    };
-    let mut schedule = resident(&afterwards);
-    schedule.update.push(Action::new(Act::Optimize, 0));
-    schedule.validate(&afterwards).expect("after the norm");
-    let message = refused(&schedule, &request);
-    assert!(message.contains("belongs into `micro_batch`"), "{message}");
-    assert!(message.contains("update_in_backward"), "{message}");
-    let message = refused(&updated_in_backward(&request), &afterwards);
-    assert!(message.contains("belongs into `update`"), "{message}");
-}
-
-#[test]
-fn an_update_in_the_backward_pass_comes_after_all_readers() {
-    let request = in_backward(1);
-    let mut schedule = updated_in_backward(&request);
-    let (of_layer, others): (Vec<Action>, Vec<Action>) = schedule
-        .micro_batch
-        .into_iter()
-        .partition(|one| one.unit == 1 && !matches!(one.act, Act::Forward | Act::Backward));
-    schedule.micro_batch = [of_layer, others].concat();
-    let message = refused(&schedule, &request);
-    assert!(
-        message.contains("reads unit 1, which was updated"),
-        "{message}"
-    );
-}
-
-#[test]
-fn an_update_in_the_backward_pass_works_on_what_is_kept_on_the_device() {
-    let request = in_backward(1);
-    let mut schedule = updated_in_backward(&request);
-    schedule.placements[1].optimizer = Place::ShardedOnHost;
-    schedule.placements[1].trainable = Place::ShardedOnHost;
-    let counted = |one: &Action| (one.act, one.unit) == (Act::Norm, 1);
-    let norm = schedule.micro_batch.iter().position(counted);
-    let reduce = Action::new(Act::Reduce, 1).when(When::Last);
-    schedule.micro_batch.insert(norm.expect("counted"), reduce);
-    let fetch = Action::moving(Act::Fetch, 1, &[Part::Trainable]);
-    schedule.micro_batch.insert(0, fetch);
-    let message = refused(&schedule, &request);
-    assert!(message.contains("kept on the device"), "{message}");
 }

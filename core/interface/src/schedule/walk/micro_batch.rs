@@ -1,5 +1,6 @@
 //! The acts of a micro-batch: the state that each requires, and the state that it leaves.
 
+use super::update::lost;
 use super::{Found, Gradients, ParamsOnDevice, Saved, UnitState, Walk};
 use crate::schedule::{Act, Action, Part, Place};
 
@@ -17,6 +18,9 @@ impl Walk<'_> {
             let brings = matches!(action.act, Act::Fetch | Act::Gather);
             if brings && part == Part::Trainable && self.units[unit].updated {
                 return Err("brings params that were updated: expected it earlier".to_owned());
+            }
+            if self.moved_for_update(action.act, unit, part)? {
+                continue;
             }
             match (action.act, part) {
                 (_, Part::Saved) => self.move_saved(action.act, unit)?,
@@ -107,6 +111,9 @@ impl Walk<'_> {
             (Place::Replicated | Place::Host, _) => Err(format!(
                 "{part:?} bytes are not cut: nothing is to be gathered"
             )),
+            (_, ParamsOnDevice::ForUpdate) => Err(format!(
+                "{part:?} bytes were fetched for their update, which no pass reads"
+            )),
             (_, _) => Err(format!("{part:?} bytes were gathered already")),
         }
     }
@@ -114,6 +121,7 @@ impl Walk<'_> {
     fn release(&mut self, unit: usize, part: Part) -> Found {
         match self.weights(unit, part).1 {
             ParamsOnDevice::Nothing => Err(format!("{part:?} bytes are not there to be released")),
+            ParamsOnDevice::ForUpdate => Err(lost(part)),
             _ => {
                 self.hold(unit, part, ParamsOnDevice::Nothing);
                 Ok(())

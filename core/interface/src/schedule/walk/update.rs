@@ -3,6 +3,11 @@
 use super::{Found, Gradients, ParamsOnDevice, Walk};
 use crate::schedule::{Act, Action, Part, Place};
 
+/// The error for a release of what an update changes.
+pub(super) fn lost(part: Part) -> String {
+    format!("the update of {part:?} would be lost: expected `offload`")
+}
+
 impl Walk<'_> {
     pub(super) fn in_update(&mut self, action: &Action) -> Found {
         let unit = action.unit;
@@ -20,11 +25,7 @@ impl Walk<'_> {
                     self.turn(unit, Gradients::Fetched, Gradients::Adding)?;
                 }
                 (Act::Offload, Part::Trainable | Part::Optimizer) => self.offload(unit, part)?,
-                (Act::Release, Part::Trainable | Part::Optimizer) => {
-                    return Err(format!(
-                        "the update of {part:?} would be lost: expected `offload`"
-                    ));
-                }
+                (Act::Release, Part::Trainable | Part::Optimizer) => return Err(lost(part)),
                 (act, part) => {
                     return Err(format!(
                         "{act:?} of {part:?} belongs into `micro_batch`, found in `update`"
@@ -35,7 +36,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn fetch_moments(&mut self, unit: usize) -> Found {
+    pub(super) fn fetch_moments(&mut self, unit: usize) -> Found {
         let place = self.place(unit).optimizer;
         match (place, self.units[unit].optimizer) {
             (Place::ShardedOnHost, ParamsOnDevice::Nothing) => {
@@ -74,9 +75,24 @@ impl Walk<'_> {
     fn optimize(&mut self, unit: usize) -> Found {
         self.updates_once(unit)?;
         let at = self.place(unit);
-        let state = &mut self.units[unit];
+        let state = &self.units[unit];
+        let mut missing = self.not_fetched(unit, &[ParamsOnDevice::Part, ParamsOnDevice::Whole]);
+        if at.optimizer == Place::ShardedOnHost && state.gradients != Gradients::Fetched {
+            missing.push("gradients");
+        }
+        if !missing.is_empty() {
+            return Err(format!("not there: its {}", missing.join(", its ")));
+        }
+        self.units[unit].updated = true;
+        Ok(())
+    }
+
+    /// What an update of a unit works on and the host keeps, as far as it was not fetched: params
+    /// in one of the states `fetched`, and optimizer state.
+    pub(super) fn not_fetched(&self, unit: usize, fetched: &[ParamsOnDevice]) -> Vec<&'static str> {
+        let (at, state) = (self.place(unit), &self.units[unit]);
         let mut missing = Vec::new();
-        if at.trainable == Place::ShardedOnHost && state.trainable == ParamsOnDevice::Nothing {
+        if at.trainable == Place::ShardedOnHost && !fetched.contains(&state.trainable) {
             missing.push("params");
         }
         let keeps = self.request.units[unit].optimizer > 0;
@@ -86,17 +102,10 @@ impl Walk<'_> {
         {
             missing.push("optimizer state");
         }
-        if at.optimizer == Place::ShardedOnHost && state.gradients != Gradients::Fetched {
-            missing.push("gradients");
-        }
-        if !missing.is_empty() {
-            return Err(format!("not there: its {}", missing.join(", its ")));
-        }
-        state.updated = true;
-        Ok(())
+        missing
     }
 
-    fn offload(&mut self, unit: usize, part: Part) -> Found {
+    pub(super) fn offload(&mut self, unit: usize, part: Part) -> Found {
         let state = &self.units[unit];
         let held = match part {
             Part::Optimizer => state.optimizer,

@@ -13,12 +13,17 @@ impl Layout<'_> {
         let task = self.begin(action);
         match action.act {
             Act::Fetch => {
+                let values = match self.is_whole(task, unit) {
+                    true => RegionKind::Values,
+                    false => RegionKind::Trainable,
+                };
                 for part in &action.parts {
                     match part {
                         Part::Frozen => self.open(task, unit, RegionKind::Frozen),
-                        Part::Trainable => self.open(task, unit, RegionKind::Trainable),
+                        Part::Trainable => self.open(task, unit, values),
                         Part::Saved => self.open(task, unit, RegionKind::Saved),
-                        Part::Gradients | Part::Optimizer => {}
+                        Part::Optimizer => self.open(task, unit, RegionKind::State),
+                        Part::Gradients => {}
                     }
                 }
             }
@@ -58,17 +63,15 @@ impl Layout<'_> {
             }
             Act::Offload => {
                 for part in &action.parts {
-                    match part {
-                        Part::Gradients => {
-                            self.read(task, unit, RegionKind::Reduced)?;
-                            self.close(task, unit, RegionKind::Reduced);
-                        }
-                        Part::Saved => {
-                            self.read(task, unit, RegionKind::Saved)?;
-                            self.close(task, unit, RegionKind::Saved);
-                        }
-                        _ => {}
-                    }
+                    let kind = match part {
+                        Part::Gradients => RegionKind::Reduced,
+                        Part::Saved => RegionKind::Saved,
+                        Part::Trainable => RegionKind::Values,
+                        Part::Optimizer => RegionKind::State,
+                        Part::Frozen => continue,
+                    };
+                    self.read(task, unit, kind)?;
+                    self.close(task, unit, kind);
                 }
             }
             Act::Optimize => self.update_in_backward(task, unit)?,
@@ -86,10 +89,26 @@ impl Layout<'_> {
         }
     }
 
+    /// Whether a unit's gradients are whole before a task, in a step that updates in the backward
+    /// pass: what is fetched from there on is for the update.
+    fn is_whole(&self, task: usize, unit: usize) -> bool {
+        let sums =
+            |action: &Action| matches!(action.act, Act::Reduce | Act::Norm) && action.unit == unit;
+        let mut earlier = self.tasks[..task].iter();
+        self.request.update_in_backward && earlier.any(|one| sums(&one.action))
+    }
+
     /// The update changes what earlier tasks of other lanes copy or gather.
     fn update_in_backward(&mut self, task: usize, unit: usize) -> Result<()> {
         if let Some(kind) = self.kept_in(unit) {
             self.read(task, unit, kind)?;
+        }
+        let place = self.place(unit);
+        if place.trainable == Place::ShardedOnHost {
+            self.fill(task, unit, RegionKind::Values)?;
+        }
+        if place.optimizer == Place::ShardedOnHost {
+            self.fill(task, unit, RegionKind::State)?;
         }
         let brings = |action: &Action| {
             matches!(action.act, Act::Fetch | Act::Gather)
