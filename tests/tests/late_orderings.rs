@@ -15,7 +15,7 @@ use swapping::{Job, plugin_folder};
 use lately::{add_library, on_late, try_run};
 
 /// Schedules with tasks on more than one lane, by name.
-const SCHEDULES: [(&str, &[&str]); 10] = [
+const SCHEDULES: [(&str, &[&str]); 11] = [
     (
         "params, prefetch 1",
         &[
@@ -79,6 +79,15 @@ const SCHEDULES: [(&str, &[&str]); 10] = [
             "optim.clip_norm=0.0",
             "data.micro_batch=2",
             "data.batch_size=2",
+        ],
+    ),
+    (
+        "params and activations, two micro-batches a fetch",
+        &[
+            "plugins=\"nf4,lora,fsdp\"",
+            "sharding.fsdp.offload=\"params\"",
+            "sharding.fsdp.offload_activations=true",
+            "sharding.fsdp.micro_batches_per_fetch=2",
         ],
     ),
     // By a collective on devices: calls of the host wait on their own lane, and what the host knows

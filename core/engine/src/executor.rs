@@ -76,14 +76,14 @@ pub enum Pass<'a> {
     },
 }
 
-/// A micro-batch's place in its run.
+/// The place of a sweep of micro-batches in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepPosition {
     /// The run's seed.
     pub seed: u64,
     /// The optimizer step, from 0.
     pub step: u64,
-    /// Whether it is the first micro-batch of its step.
+    /// Whether it is the first of its step.
     pub first: bool,
     /// Whether it is the last.
     pub last: bool,

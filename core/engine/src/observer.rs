@@ -176,6 +176,12 @@ pub struct StepMetrics {
     /// Waits of the host for a device.
     #[serde(default)]
     pub host_waits: u64,
+    /// Bytes that devices fetched from host memory: weights, optimizer state, saved activations.
+    #[serde(default)]
+    pub fetched_bytes: u64,
+    /// Bytes of weights that ranks got from others.
+    #[serde(default)]
+    pub gathered_bytes: u64,
 }
 
 /// One evaluation, as a line of `metrics.jsonl`.

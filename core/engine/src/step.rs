@@ -103,17 +103,20 @@ fn passes(
         update,
     };
     let empty = MicroBatch::new();
-    let micro_batches = share(step, executor, &empty);
-    let last = micro_batches.len() - 1;
+    let micro_batches: Vec<&MicroBatch> = share(step, executor, &empty).collect();
+    let sweeps = micro_batches.chunks(executor.micro_batches_per_fetch());
+    let last = sweeps.len() - 1;
     let mut loss = 0.0;
-    for (number, micro) in micro_batches.enumerate() {
+    for (number, sweep) in sweeps.enumerate() {
         let position = StepPosition {
             seed,
             step: index,
             first: number == 0,
             last: number == last,
         };
-        loss += executor.micro_batch(micro, pass, position)?.loss;
+        for sum in executor.sweep(sweep, pass, position)? {
+            loss += sum.loss;
+        }
     }
     Ok(loss / step.trained_tokens as f64)
 }

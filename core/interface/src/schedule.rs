@@ -107,7 +107,7 @@ pub enum Act {
     /// backward pass: free a unit's gradients behind its `Optimize`.
     Release,
     /// Sum a unit's gradients over the ranks: each keeps its part, or all of the sum where params
-    /// are replicated. It occurs once per step for each trained unit, in the last micro-batch. One
+    /// are replicated. It occurs once per step for each trained unit, in the last sweep. One
     /// rank that keeps its gradients on the device needs none.
     Reduce,
     /// Add the squares of a unit's reduced gradients to the global norm. It occurs once per step
@@ -141,7 +141,8 @@ pub enum Part {
     Saved,
 }
 
-/// The micro-batches of a step in which an action takes place.
+/// The sweeps of a step in which an action takes place: see [`Schedule::micro_batch`]. A sweep is
+/// of one micro-batch, or of several where the schedule says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
@@ -219,8 +220,15 @@ pub struct Schedule {
     /// The dtype in which gradients are sent; unset for their own dtype.
     #[serde(default)]
     pub reduce_dtype: Option<DType>,
-    /// The actions of each micro-batch.
+    /// The actions of each sweep over the units. A sweep is of one micro-batch, unless
+    /// `micro_batches_per_fetch` says more.
     pub micro_batch: Vec<Action>,
+    /// Most micro-batches of a sweep; 0 as 1. `Forward` and `Backward` run all of them in turn
+    /// before the next action, so that what was fetched and gathered for a pass is held for them.
+    /// What each saves is kept from its forward to its backward pass, and moved together. The last
+    /// sweep of a step may have fewer.
+    #[serde(default)]
+    pub micro_batches_per_fetch: u32,
     /// The actions after the last micro-batch, once the global norm is known. No `Optimize` where
     /// the run updates in the backward pass.
     pub update: Vec<Action>,

@@ -184,8 +184,7 @@ pub fn make(
     let request = sharding::request(&program, trained, &device_info, demand, host);
     let request = backward_updates::requested(config, training, request)?;
     let strategy = &components.sharding;
-    let (shard_layout, step_plan) =
-        sharding::lay_out(strategy, &request, trained, &program, demand.world)?;
+    let (shard_layout, step_plan) = sharding::lay_out(strategy, &request, trained, &program)?;
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
     let initialising = loading_bytes(&initialised_sites, components, &params)?;
     let loading = initialising.max(packed.loading_bytes(&params)?);
@@ -288,15 +287,21 @@ impl RunPlan {
             optimizer: &self.shard_layout.optimizer,
             dtypes: self.dtypes,
         };
-        let (shard_layout, step_plan) = sharding::lay_out(
-            sharding,
-            &self.request,
-            trained,
-            &self.program,
-            self.demand.world,
-        )?;
+        let (shard_layout, step_plan) =
+            sharding::lay_out(sharding, &self.request, trained, &self.program)?;
         (self.shard_layout, self.step_plan) = (shard_layout, step_plan);
-        self.memory = self.memory.placed_as(&self.storage_layout().sizes());
+        let MemoryPlan {
+            workspace,
+            program,
+            loading,
+            ..
+        } = self.memory;
+        self.memory = MemoryPlan::new(
+            (&self.program, self.generator.as_ref()),
+            &self.storage_layout().sizes(),
+            workspace,
+            [program, loading],
+        );
         Ok(())
     }
 
@@ -343,7 +348,7 @@ impl RunPlan {
     /// The layout of the run's buffers.
     pub fn storage_layout(&self) -> StorageLayout<'_> {
         let generator = self.generator.as_ref();
-        let arena = self.program.arena.bytes() + self.shard_layout.staying_bytes();
+        let arena = self.program.arena.bytes() + self.shard_layout.behind_arena_bytes();
         let arena = generator.map_or(arena, |generator| arena.max(generator.arena.bytes()));
         StorageLayout {
             units: self.program.units.len(),

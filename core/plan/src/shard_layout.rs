@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use espalier_compile::flat_params::FlatParams;
 use espalier_compile::params::{Dtypes, Param};
-use espalier_compile::program::SavedBlock;
+use espalier_compile::program::Program;
 use espalier_interface::DType;
 use espalier_interface::optimizer::OptimizerSpec;
-use espalier_interface::schedule::{Act, Action, Part, Place, Placement, Schedule};
-use espalier_system::world::World;
+use espalier_interface::schedule::{
+    Act, Action, Part, Place, Placement, Schedule, ShardingRequest,
+};
 
 use crate::step_plan::RegionSizes;
 
@@ -38,6 +39,10 @@ pub struct ShardLayout {
     pub saved: Vec<Saved>,
     /// The optimizer, whose state is cut as the params are.
     pub optimizer: OptimizerSpec,
+    /// Micro-batches that each unit runs in turn, for which its weights are held.
+    pub sweep: u64,
+    /// Bytes of the arena that each micro-batch of a sweep has for itself, its saved blocks aside.
+    pub passing_bytes: u64,
     /// Whether units are updated in the backward pass. Gradients are then in regions alone, and
     /// none is kept.
     pub updates_in_backward: bool,
@@ -46,20 +51,21 @@ pub struct ShardLayout {
 /// Where a unit's block of saved activations is kept between its two passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Bytes of the block.
+    /// Bytes of the block, for one micro-batch.
     pub bytes: u64,
-    /// Offset from the end of the arena; `None` where the block is moved to the host.
+    /// Offset from the end of the arena, or from that of a later micro-batch's own part of it;
+    /// `None` where the block is moved to the host.
     pub stays_at: Option<u64>,
 }
 
 impl ShardLayout {
-    /// The layout of what is `trained`, of its state and of the saved `blocks`, under a schedule
-    /// that is valid for `world`.
+    /// The layout of what is `trained`, of its state and of what `program` saves, under a schedule
+    /// that is valid for `request`.
     pub fn new(
         schedule: &Schedule,
         trained: Trained<'_>,
-        blocks: &[SavedBlock],
-        world: World,
+        program: &Program,
+        request: &ShardingRequest,
     ) -> Self {
         let Trained {
             params, optimizer, ..
@@ -73,7 +79,7 @@ impl ShardLayout {
             })
         };
         let mut stay = 0;
-        let saved = blocks.iter().enumerate().map(|(unit, block)| {
+        let saved = program.blocks.iter().enumerate().map(|(unit, block)| {
             let stays_at = (!leaves(unit)).then_some(stay);
             stay += stays_at.map_or(0, |_| block.bytes);
             Saved {
@@ -82,22 +88,33 @@ impl ShardLayout {
             }
         });
         let updates = |actions: &[Action]| actions.iter().any(|one| one.act == Act::Optimize);
-        let parts = match schedule.shard_ranks {
-            0 => world.ranks,
-            ranks => ranks,
-        };
         ShardLayout {
             placements: schedule.placements.clone(),
             flat_params: FlatParams::of_all(params, schedule.placements.len(), optimizer),
-            parts: u64::from(parts),
+            parts: u64::from(schedule.ranks_sharing(request)),
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
             optimizer: optimizer.clone(),
+            sweep: u64::from(schedule.sweep(request)),
+            passing_bytes: program.arena.micro_batch_bytes(),
             updates_in_backward: updates(&schedule.micro_batch),
         }
     }
 
-    /// Bytes of saved activations that stay on the device.
+    /// First byte behind the arena of what micro-batch `number` of a sweep, from 1, has for itself:
+    /// its `passing_bytes`, then its blocks. Micro-batch 0 has the former in the arena, and its
+    /// blocks right behind that.
+    pub fn own_begin(&self, number: u64) -> u64 {
+        let each = self.passing_bytes + self.staying_bytes();
+        self.staying_bytes() + number.saturating_sub(1) * each
+    }
+
+    /// Bytes behind the arena that the micro-batches of a sweep need.
+    pub fn behind_arena_bytes(&self) -> u64 {
+        self.own_begin(self.sweep.max(1))
+    }
+
+    /// Bytes of a micro-batch's saved activations that stay on the device.
     pub fn staying_bytes(&self) -> u64 {
         let staying = self.saved.iter().filter(|saved| saved.stays_at.is_some());
         staying.map(|saved| saved.bytes).sum()
@@ -261,7 +278,7 @@ impl ShardLayout {
             state: self.own_state(unit),
             saved: match self.saved[unit].stays_at {
                 Some(_) => 0,
-                None => self.saved[unit].bytes,
+                None => self.saved[unit].bytes * self.sweep,
             },
         }
     }

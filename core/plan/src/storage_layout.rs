@@ -84,7 +84,9 @@ pub struct Sizes {
     pub regions: u64,
     /// Blocks of saved activations that stay on the device.
     pub saved: u64,
-    /// A micro-batch's tensors.
+    /// Values between units of the micro-batches of a sweep beyond its first.
+    pub passing: u64,
+    /// The tensors of a sweep's micro-batches.
     pub batch: u64,
     /// Of the host's memory: this rank's part of frozen params.
     pub frozen_on_host: u64,
@@ -132,7 +134,7 @@ impl StorageLayout<'_> {
         if kept == StateKind::Saved {
             let saved = self.shard_layout.saved.get(unit);
             let leaves = saved.filter(|saved| saved.stays_at.is_none());
-            return leaves.map(|saved| (Side::Host, saved.bytes));
+            return leaves.map(|saved| (Side::Host, saved.bytes * self.shard_layout.sweep));
         }
         if kept == StateKind::Gradients && self.shard_layout.updates_in_backward {
             return None;
@@ -164,6 +166,13 @@ impl StorageLayout<'_> {
         }
     }
 
+    /// Bytes of the tensors of a sweep's micro-batches, and of the scalars that a step reads back:
+    /// one, and one per unit.
+    fn batch_bytes(&self) -> u64 {
+        let scalars = aligned(8) * (1 + self.units as u64);
+        self.shard_layout.sweep.max(1) * batch_bytes(self.batch) + scalars
+    }
+
     /// The buffers with their bytes.
     pub fn parts(&self) -> Vec<(Part, u64)> {
         let [gradients, values] = self.shard_layout.whole_elements();
@@ -191,7 +200,7 @@ impl StorageLayout<'_> {
             (Part::Values, values * self.dtypes.params.bytes()),
             (Part::Gradients, gradients * self.dtypes.reduce.bytes()),
             (Part::Arena, arena),
-            (Part::Batch, batch_bytes(self.batch, self.units)),
+            (Part::Batch, self.batch_bytes()),
             (Part::Workspace, workspace),
         ];
         let optional = frozen.chain(own).chain([
@@ -222,7 +231,9 @@ impl StorageLayout<'_> {
             };
             *size += bytes;
         }
-        sizes.saved = self.shard_layout.staying_bytes();
+        let sweep = self.shard_layout.sweep;
+        sizes.saved = sweep * self.shard_layout.staying_bytes();
+        sizes.passing = sweep.saturating_sub(1) * self.shard_layout.passing_bytes;
         let copied = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Host;
         let copied = (0..self.units).filter(copied);
         sizes.machine_copy = copied
@@ -232,8 +243,7 @@ impl StorageLayout<'_> {
     }
 }
 
-/// Bytes of a micro-batch's tensors and of the scalars that a step reads back: one, and one per
-/// unit.
-pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2], units: usize) -> u64 {
-    4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1)) + aligned(8) * (1 + units as u64)
+/// Bytes of a micro-batch's tensors: four numbers of each token, and the sequences' boundaries.
+pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2]) -> u64 {
+    4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1))
 }

@@ -112,6 +112,8 @@ impl RunMetrics {
             launch_flops: counted("launch_flops"),
             launch_bytes: counted("launch_bytes"),
             host_waits: count("host_waits"),
+            fetched_bytes: count("fetched_bytes"),
+            gathered_bytes: count("gathered_bytes"),
         });
     }
 

@@ -115,6 +115,41 @@ fn launches_of_a_step_are_those_of_the_plan() {
     }
 }
 
+/// The plan counts the bytes that the device fetches in a step. A fetch that is held for several
+/// micro-batches is one.
+#[test]
+fn bytes_fetched_in_a_step_are_those_of_the_plan() {
+    let training = training();
+    let mut fetched = Vec::new();
+    for (index, held) in [1, 2, 3, 4].into_iter().enumerate() {
+        let words = format!(
+            "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=\"params+optimizer\" --set data.micro_batch=1 \
+             --set data.batch_size=4 --set sharding.fsdp.micro_batches_per_fetch={held}"
+        );
+        let rows = "--data rows.jsonl --set data.eval_split=1 --set model.compute=f32";
+        let json = plan(&training, &format!("{rows} {words} --json"));
+        assert!(json.status.success(), "{words}: {}", error(&json));
+        let json: Json = serde_json::from_slice(&json.stdout).expect("JSON");
+        let planned = json["time"]["moved"]["host_to_device"].as_u64();
+        let lines = trained(&training, &format!("out{index}"), &words).into_iter();
+        let first = { lines }.find(|line| line.get("loss").is_some());
+        let made = first.expect("a step")["fetched_bytes"].as_u64();
+        assert_eq!(made, planned, "{words}");
+        fetched.push(made.expect("a count"));
+        let text = plan(&training, &format!("{rows} {words} --explain"));
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        let row = match held {
+            1 => "GB a micro-batch".to_owned(),
+            _ => format!("GB for {held} micro-batches"),
+        };
+        assert!(text.contains(&row), "{text}");
+    }
+    // Four micro-batches take two sweeps of two, and of three and one.
+    assert_eq!(fetched[1], fetched[2]);
+    let update = 2 * fetched[3] - fetched[1];
+    assert_eq!(fetched[0], 4 * (fetched[3] - update) + update);
+}
+
 /// Llama 3 8B on a device with room for chunks of the head: NF4, LoRA on all linears, 4096 tokens.
 #[test]
 fn a_micro_batch_of_8b_moves_at_most_250_gb() {

@@ -3,6 +3,7 @@
 //!
 //! A unit's weights are in memory during the passes that read them and `prefetch` passes before. So
 //! two passes this close together share one gather. With offload a rank's parts are in host memory.
+//! A unit may run several micro-batches each time it is gathered.
 
 mod micro_batch;
 mod placement;
@@ -44,10 +45,20 @@ impl Sharding for Fsdp {
                  request: leave it out, and set model.recompute = \"layer\" to save less",
             ));
         }
+        let held = settings.micro_batches_per_fetch;
+        if request.update_in_backward && held > 1 {
+            return Err(PluginError::invalid(format!(
+                "micro_batches_per_fetch = {held} holds a fetch for several micro-batches, and an update in the backward pass \
+                 (optim.in_backward = true) is of a step of one: set sharding.fsdp.micro_batches_per_fetch = 1, or \
+                 optim.in_backward = false"
+            )));
+        }
         let mut schedule = Schedule {
             placements: vec![placement::of_units(settings, shard_ranks); request.units.len()],
             shard_ranks,
             reduce_dtype: settings.reduce_dtype,
+            // An evaluation keeps no activations, and runs micro-batch by micro-batch.
+            micro_batches_per_fetch: if trains { held } else { 1 },
             ..Schedule::default()
         };
         schedule.micro_batch = micro_batch::actions(settings, request, &schedule);

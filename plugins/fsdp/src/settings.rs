@@ -47,6 +47,8 @@ pub struct Settings {
     pub gather: Gather,
     /// Passes ahead of which weights are gathered.
     pub prefetch: usize,
+    /// Most micro-batches that a unit runs in turn each time its weights are gathered.
+    pub micro_batches_per_fetch: u32,
     /// Dtype in which gradients are sent; unset: their own.
     pub reduce_dtype: Option<DType>,
     /// Whether saved activations wait for their backward pass in host memory.
@@ -57,7 +59,8 @@ impl Settings {
     /// Reads checked options.
     ///
     /// # Errors
-    /// `INVALID` for `shard_ranks` of a strategy that has no groups.
+    /// `INVALID` for `shard_ranks` of a strategy that has no groups, and for several micro-batches
+    /// a fetch of one that fetches once a step.
     pub fn read(options: &Options) -> Result<Self> {
         let settings = Settings {
             strategy: match options.text("strategy")?.as_str() {
@@ -76,6 +79,8 @@ impl Settings {
                 _ => Gather::Shards,
             },
             prefetch: options.count("prefetch")? as usize,
+            micro_batches_per_fetch: u32::try_from(options.count("micro_batches_per_fetch")?)
+                .unwrap_or(u32::MAX),
             reduce_dtype: DType::from_name(&options.text("reduce_dtype")?),
             offload_activations: options.flag("offload_activations")?,
         };
@@ -85,6 +90,14 @@ impl Settings {
                  strategy, or leave shard_ranks out",
                 settings.shard_ranks,
                 options.text("strategy")?
+            )));
+        }
+        if settings.micro_batches_per_fetch > 1 && settings.strategy == Strategy::ShardGradOp {
+            return Err(PluginError::invalid(format!(
+                "micro_batches_per_fetch = {} keeps the activations of so many micro-batches, so that units are fetched less \
+                 often, and `strategy = \"shard_grad_op\"` fetches each once a step: leave micro_batches_per_fetch out, or \
+                 set strategy = \"full_shard\"",
+                settings.micro_batches_per_fetch
             )));
         }
         Ok(settings)
@@ -148,6 +161,14 @@ pub const OPTIONS: &[OptionSpec] = &[
         default: "1",
         range: "0..=64",
         doc: "units gathered ahead of the one that is computed, beside the computation; 0: each right before it is computed",
+    },
+    OptionSpec {
+        name: "micro_batches_per_fetch",
+        kind: OptionKind::INTEGER,
+        default: "1",
+        range: "1..=4096",
+        doc: "most micro-batches of a step that run through a unit, one after the other, each time it is fetched and \
+              gathered; the activations of all of them are kept",
     },
     OptionSpec {
         name: "reduce_dtype",

@@ -13,6 +13,7 @@ const SETTINGS: Settings = Settings {
     offload: Offload::Nothing,
     gather: Gather::Shards,
     prefetch: 1,
+    micro_batches_per_fetch: 1,
     reduce_dtype: None,
     offload_activations: false,
 };
@@ -227,6 +228,47 @@ fn groups_that_do_not_divide_the_world_are_refused() {
     assert_eq!(error.code, ErrorCode::INVALID);
     assert!(error.message.contains("this run has 3 ranks"), "{error}");
     assert_eq!(schedule(settings, &request(2, 4)).shard_ranks, 2);
+}
+
+#[test]
+fn a_unit_runs_several_micro_batches_of_a_step_that_trains_and_has_them() {
+    let settings = Settings {
+        micro_batches_per_fetch: 4,
+        ..SETTINGS
+    };
+    let sweeps = |micro_batches: u32| {
+        let request = ShardingRequest {
+            micro_batches,
+            ..request(2, 2)
+        };
+        let schedule = schedule(settings, &request);
+        (schedule.sweep(&request), schedule.sweeps(&request))
+    };
+    assert_eq!(
+        [1, 3, 4, 9].map(sweeps),
+        [(1, 1), (3, 1), (4, 1), (4, 3)],
+        "micro-batches of a sweep, and sweeps"
+    );
+    let mut evaluation = request(2, 2);
+    for unit in &mut evaluation.units {
+        (unit.saved, unit.gradients) = (0, 0);
+    }
+    let schedule = schedule(settings, &evaluation);
+    assert_eq!(schedule.micro_batches_per_fetch, 1);
+}
+
+#[test]
+fn several_micro_batches_per_fetch_are_refused_beside_updates_in_the_backward_pass() {
+    let settings = Settings {
+        micro_batches_per_fetch: 2,
+        ..SETTINGS
+    };
+    let refused = Fsdp { settings }.schedule(&in_backward(request(2, 2)));
+    let error = refused.expect_err("one micro-batch a step");
+    assert_eq!(error.code, ErrorCode::INVALID);
+    for key in ["micro_batches_per_fetch = 1", "optim.in_backward = false"] {
+        assert!(error.message.contains(key), "{error}");
+    }
 }
 
 /// The same request of a run that updates in the backward pass.

@@ -292,6 +292,7 @@ fn schedule() -> Schedule {
         shard_ranks: 2,
         reduce_dtype: Some(DType::BF16),
         micro_batch: actions.clone(),
+        micro_batches_per_fetch: 3,
         update: actions,
     }
 }

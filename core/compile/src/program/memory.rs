@@ -31,6 +31,17 @@ impl ArenaLayout {
         self.cache + self.saved + self.passing + self.work + self.logits
     }
 
+    /// Bytes of the values that outlast a unit's pass, which each of several micro-batches has for
+    /// itself where a unit runs them in turn.
+    pub fn micro_batch_bytes(&self) -> u64 {
+        self.saved + self.passing
+    }
+
+    /// Whether the byte at `offset` belongs to those values.
+    pub fn is_of_micro_batch(&self, offset: u64) -> bool {
+        (self.cache..self.work_begin()).contains(&offset)
+    }
+
     /// First byte of `passing`.
     pub(super) fn passing_begin(&self) -> u64 {
         self.cache + self.saved

@@ -90,7 +90,7 @@ impl Executor {
         micro: &MicroBatch,
         position: StepPosition,
     ) -> Result<Option<NotFiniteTensor>> {
-        let numbers = self.begin(micro, Pass::Evaluate, position)?;
+        let numbers = self.begin((0, micro), Pass::Evaluate, position)?;
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
             // Transfers continue: the other ranks wait for them.
@@ -99,9 +99,9 @@ impl Executor {
                 found = self.unit_not_finite(task, &numbers)?;
                 Ok(())
             }
-            _ => self.transfer(task, Some(&numbers)),
+            _ => self.transfer(task, &[numbers]),
         };
-        self.walk_micro_batch((Pass::Evaluate, position), &numbers, &mut compute)?;
+        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)?;
         // The host waits for the other ranks next, and they may wait for this one's calls.
         self.complete(Stream(0))?;
         Ok(found)
@@ -148,7 +148,7 @@ impl Executor {
             return None;
         }
         let bytes = place.extent.bytes(window.tokens, 0);
-        Some(self.value(place.region, place.offset, bytes, &task.regions))
+        Some(self.value((place.region, 0), place.offset, bytes, &task.regions))
     }
 
     /// Index of the first element of a range that is not finite, found by the host: kernels may not

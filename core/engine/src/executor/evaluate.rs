@@ -96,8 +96,8 @@ impl Executor {
         position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<TokenLosses> {
-        let numbers = self.pass(micro, Pass::Evaluate, position, look)?;
-        self.token_losses(&numbers)
+        let sweep = self.pass(&[micro], Pass::Evaluate, position, look)?;
+        self.token_losses(&sweep[0])
     }
 
     /// The dtype of logits on the device.
@@ -133,7 +133,8 @@ impl Executor {
         });
         let first = loss.start.min(correct.start);
         let mut bytes = vec![0; (loss.end.max(correct.end) - first) as usize];
-        let range = self.storage.arena_range(first, bytes.len() as u64);
+        let begin = self.in_arena(numbers.slot, first);
+        let range = self.storage.arena_range(begin, bytes.len() as u64);
         self.download_result(range, &mut bytes)?;
         let within = |place: Range<u64>| {
             &bytes[(place.start - first) as usize..(place.end - first) as usize]

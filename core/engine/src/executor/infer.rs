@@ -49,7 +49,7 @@ impl Executor {
             first: true,
             last: true,
         };
-        let numbers = self.begin(micro, Pass::Evaluate, position)?;
+        let numbers = self.begin((0, micro), Pass::Evaluate, position)?;
         let head = program.units.len() - 1;
         for unit in &units[..head] {
             for launch in &unit.forward {

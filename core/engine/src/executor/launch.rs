@@ -44,7 +44,8 @@ impl Executor {
                             _ => 0,
                         };
                         let offset = place.offset + skipped;
-                        ranges.push(self.value(place.region, offset, bytes, regions));
+                        let value = (place.region, numbers.slot);
+                        ranges.push(self.value(value, offset, bytes, regions));
                     }
                 }
             }

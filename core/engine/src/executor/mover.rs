@@ -12,12 +12,11 @@ use super::window::Numbers;
 use crate::error::{Result, schedule_failure};
 
 impl Executor {
-    /// Does a task that moves bytes.
-    pub(super) fn transfer(&self, task: &Task, numbers: Option<&Numbers>) -> Result<()> {
-        if task.action.parts.contains(&Part::Saved)
-            && let Some(numbers) = numbers
-        {
-            self.move_saved(task, numbers)?;
+    /// Does a task that moves bytes, of a sweep of these micro-batches; none in an update.
+    pub(super) fn transfer(&self, task: &Task, sweep: &[Numbers]) -> Result<()> {
+        if task.action.parts.contains(&Part::Saved) {
+            let mut moved = sweep.iter();
+            moved.try_for_each(|numbers| self.move_saved(task, numbers))?;
         }
         match task.action.act {
             Act::Fetch => self.fetch(task),
@@ -42,6 +41,9 @@ impl Executor {
     fn copy(&self, from: BufferRange, to: BufferRange, task: &Task) -> Result<()> {
         if from == to {
             return Ok(());
+        }
+        if task.action.act == Act::Fetch {
+            self.work_counter.fetched(from.bytes);
         }
         let stream = self.stream(task);
         self.since_wait
@@ -86,7 +88,9 @@ impl Executor {
         let (Some(region), Some(home)) = (region, self.storage.saved_home(unit)) else {
             return Ok(());
         };
+        let begin = numbers.slot * self.shard_layout.saved[unit].bytes;
         for &(offset, extent) in &self.program.blocks[unit].values {
+            let offset = begin + offset;
             let bytes = extent.bytes(numbers.tokens, numbers.sequences);
             let range = offset..offset + bytes;
             let (device, host) = (part(region, &range, 1), part(home, &range, 1));
@@ -166,6 +170,8 @@ impl Executor {
                 self.copy(send, region, task)?;
                 continue;
             }
+            let of_others = region.bytes.saturating_sub(send.bytes);
+            self.work_counter.gathered(of_others);
             self.all_gather(self.call(task, &label), send, region)?;
         }
         Ok(())

@@ -9,31 +9,53 @@ use super::storage::part;
 use crate::error::{Result, schedule_failure};
 
 impl Executor {
-    /// `bytes` bytes of a value from byte `offset` of its region on.
+    /// `bytes` bytes of a value of the micro-batch in `slot` of its sweep, from byte `offset` of
+    /// its region on.
     pub(super) fn value(
         &self,
-        region: ValueMemory,
+        (region, slot): (ValueMemory, u64),
         offset: u64,
         bytes: u64,
         regions: &[Region],
     ) -> BufferRange {
         match region {
-            ValueMemory::Arena => self.storage.arena_range(offset, bytes),
-            ValueMemory::Batch(tensor) => self.storage.batch_range(tensor, offset, bytes),
+            ValueMemory::Arena => self.storage.arena_range(self.in_arena(slot, offset), bytes),
+            ValueMemory::Batch(tensor) => self.storage.batch_range(slot, tensor, offset, bytes),
             ValueMemory::Saved(unit) => {
+                let saved = self.shard_layout.saved[unit];
                 let mut regions = regions.iter();
                 let brought = regions.find(|one| one.unit == unit && one.kind == RegionKind::Saved);
                 match brought {
-                    Some(region) => self.storage.region(region.offset + offset, bytes),
+                    Some(region) => {
+                        let block = region.offset + slot * saved.bytes;
+                        self.storage.region(block + offset, bytes)
+                    }
                     None => {
-                        let at = self.shard_layout.saved[unit].stays_at;
-                        let at = at.expect("a block that leaves has a region");
-                        let behind = self.program.arena.bytes() + at;
-                        self.storage.arena_range(behind + offset, bytes)
+                        let at = saved.stays_at.expect("a block that leaves has a region");
+                        let behind = match slot {
+                            0 => at,
+                            _ => {
+                                self.shard_layout.own_begin(slot)
+                                    + self.shard_layout.passing_bytes
+                                    + at
+                            }
+                        };
+                        let block = self.program.arena.bytes() + behind;
+                        self.storage.arena_range(block + offset, bytes)
                     }
                 }
             }
         }
+    }
+
+    /// The place of a value at `offset` of the arena for the micro-batch in `slot`: behind the
+    /// arena where later micro-batches have it for themselves.
+    pub(super) fn in_arena(&self, slot: u64, offset: u64) -> u64 {
+        let arena = &self.program.arena;
+        if slot == 0 || !arena.is_of_micro_batch(offset) {
+            return offset;
+        }
+        arena.bytes() + self.shard_layout.own_begin(slot) + (offset - arena.cache)
     }
 
     /// The ranges of a param, where it is whole.

@@ -1,4 +1,4 @@
-//! A micro-batch -> the tasks of a pass, done in the schedule's order.
+//! The micro-batches of a sweep -> the tasks of a pass, done in the schedule's order.
 
 use espalier_data::MicroBatch;
 use espalier_interface::PluginError;
@@ -15,6 +15,11 @@ use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{Result, schedule_failure};
 
 impl Executor {
+    /// Most micro-batches of a sweep: each unit runs them in turn, while its weights are held.
+    pub fn micro_batches_per_fetch(&self) -> usize {
+        self.shard_layout.sweep.max(1) as usize
+    }
+
     /// Runs a micro-batch through the schedule. Gradients are added to those of the step so far.
     ///
     /// # Errors
@@ -26,35 +31,61 @@ impl Executor {
         pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<LossSum> {
-        let numbers = self.pass(micro, pass, position, &mut |_| Ok(()))?;
-        let losses = self.token_losses(&numbers)?;
-        Ok(losses.sum(micro, 0..micro.tokens.len()))
+        let sums = self.sweep(&[micro], pass, position)?;
+        Ok(sums[0])
     }
 
-    /// As [`Executor::micro_batch`]; passes the logits of each window of the head to `look`.
+    /// As [`Executor::micro_batch`], of at most [`Executor::micro_batches_per_fetch`] of them. Each
+    /// unit runs all of them before the next unit, and adds to its gradients in their order.
+    /// Returns the sums of each.
+    ///
+    /// # Panics
+    /// Where there are more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sweep(
+        &self,
+        micro_batches: &[&MicroBatch],
+        pass: Pass<'_>,
+        position: StepPosition,
+    ) -> Result<Vec<LossSum>> {
+        let sweep = self.pass(micro_batches, pass, position, &mut |_| Ok(()))?;
+        let each = sweep.iter().zip(micro_batches);
+        each.map(|(numbers, micro)| {
+            let losses = self.token_losses(numbers)?;
+            Ok(losses.sum(micro, 0..micro.tokens.len()))
+        })
+        .collect()
+    }
+
+    /// As [`Executor::sweep`]; passes the logits of each window of the head to `look`.
     pub(super) fn pass(
         &self,
-        micro: &MicroBatch,
+        micro_batches: &[&MicroBatch],
         pass: Pass<'_>,
         position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
-    ) -> Result<Numbers> {
-        let numbers = self.begin(micro, pass, position)?;
-        let mut compute = |task: &Task| self.compute(task, pass, position, &numbers, look);
-        self.walk_micro_batch((pass, position), &numbers, &mut compute)?;
-        Ok(numbers)
+    ) -> Result<Vec<Numbers>> {
+        assert!(micro_batches.len() <= self.micro_batches_per_fetch());
+        let slots = (0..).zip(micro_batches.iter().copied());
+        let sweep = slots.map(|in_slot| self.begin(in_slot, pass, position));
+        let sweep = sweep.collect::<Result<Vec<_>>>()?;
+        let mut compute = |task: &Task| self.compute(task, pass, position, &sweep, look);
+        self.walk_sweep((pass, position), &sweep, &mut compute)?;
+        Ok(sweep)
     }
 
     /// Does the tasks of a pass; those on the compute lane by `compute`.
-    pub(super) fn walk_micro_batch(
+    pub(super) fn walk_sweep(
         &self,
         (pass, position): (Pass<'_>, StepPosition),
-        numbers: &Numbers,
+        sweep: &[Numbers],
         compute: &mut dyn FnMut(&Task) -> Result<()>,
     ) -> Result<()> {
         let tasks = (&self.step_plan.micro_batch[..], &self.waits.micro_batch);
-        let wanted = self.wanted(pass, position, numbers);
-        let transfer = |task: &Task| self.transfer(task, Some(numbers));
+        let wanted = self.wanted(pass, position, sweep);
+        let transfer = |task: &Task| self.transfer(task, sweep);
         walk(&self.lanes(), tasks, &wanted, compute, &transfer)?;
         if self.peers.has_device_groups() {
             // Other ranks wait for this one's calls. The host, before it waits for other ranks, has
@@ -70,7 +101,7 @@ impl Executor {
         &self,
         pass: Pass<'_>,
         position: StepPosition,
-        numbers: &Numbers,
+        sweep: &[Numbers],
     ) -> impl Fn(usize, &Task) -> bool {
         let trains = matches!(pass, Pass::Train { .. });
         move |index, task| {
@@ -80,24 +111,24 @@ impl Executor {
                 When::Last => position.last,
             };
             let passes = trains || self.evaluates[index];
-            now && passes && self.works_in_pass(task, pass, position, numbers)
+            now && passes && self.works_in_pass(task, pass, position, sweep)
         }
     }
 
-    /// Does a task of a micro-batch on the compute lane.
+    /// Does a task of a sweep on the compute lane.
     fn compute(
         &self,
         task: &Task,
         pass: Pass<'_>,
         position: StepPosition,
-        numbers: &Numbers,
+        sweep: &[Numbers],
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<()> {
         let trains = matches!(pass, Pass::Train { .. });
         for &(unit, when) in task.begins.iter().filter(|_| trains) {
             if when == When::Every && !position.first {
-                // The plan holds one micro-batch's gradients; those of the others would be lost.
-                let message = "a step of several micro-batches, expected one for each rank";
+                // The plan holds one sweep's gradients; those of the others would be lost.
+                let message = "a step of several sweeps, expected one for each rank";
                 return Err(schedule_failure(PluginError::invalid(message)));
             }
             if position.first {
@@ -110,12 +141,10 @@ impl Executor {
         }
         match task.action.act {
             // A rank without tokens takes part in transfers only.
-            Act::Forward | Act::Backward if numbers.tokens == 0 => Ok(()),
-            Act::Forward if self.program.units[unit].kind == UnitKind::Head => {
-                self.head(task, pass, numbers, look)
+            Act::Forward | Act::Backward => {
+                let mut sweep = sweep.iter().filter(|numbers| numbers.tokens > 0);
+                sweep.try_for_each(|numbers| self.unit_pass(task, pass, numbers, look))
             }
-            Act::Forward => self.forward(task, numbers),
-            Act::Backward => self.backward(task, numbers),
             Act::Norm => {
                 let region = task.region(unit, RegionKind::Reduced);
                 self.sum_squares(unit, region.or(task.region(unit, RegionKind::Gradients)))
@@ -127,7 +156,24 @@ impl Executor {
                 } => self.optimize(task, update),
                 _ => Ok(()),
             },
-            _ => self.transfer(task, Some(numbers)),
+            _ => self.transfer(task, sweep),
+        }
+    }
+
+    /// Runs a unit forward or backward for one micro-batch.
+    fn unit_pass(
+        &self,
+        task: &Task,
+        pass: Pass<'_>,
+        numbers: &Numbers,
+        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match task.action.act {
+            Act::Forward if self.program.units[task.action.unit].kind == UnitKind::Head => {
+                self.head(task, pass, numbers, look)
+            }
+            Act::Forward => self.forward(task, numbers),
+            _ => self.backward(task, numbers),
         }
     }
 
@@ -138,7 +184,7 @@ impl Executor {
     pub fn logits(&self, micro: &MicroBatch, position: StepPosition) -> Result<Vec<f64>> {
         let row = self.logits_row_bytes()?;
         let mut logits = Vec::new();
-        self.pass(micro, Pass::Evaluate, position, &mut |window| {
+        self.pass(&[micro], Pass::Evaluate, position, &mut |window| {
             let tokens = window.tokens();
             let mut bytes = vec![0; ((tokens.end - tokens.start) * row) as usize];
             window.read(tokens, &mut bytes)?;
@@ -148,20 +194,21 @@ impl Executor {
         Ok(logits)
     }
 
-    /// Uploads the batch and fixes the numbers of its launches.
+    /// Uploads the micro-batch in a slot of its sweep and fixes the numbers of its launches.
     pub(super) fn begin(
         &self,
-        micro: &MicroBatch,
+        (slot, micro): (u64, &MicroBatch),
         pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<Numbers> {
-        let uploaded = self.storage.upload_batch(self.device.as_ref(), micro);
+        let uploaded = self.storage.upload_batch(self.device.as_ref(), slot, micro);
         self.since_wait.during("upload", uploaded)?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
             Pass::Train { loss_factor, .. } => loss_factor,
         };
         Ok(Numbers {
+            slot,
             tokens: micro.tokens.len() as u64,
             sequences: (micro.cu_seqlens.len() - 1) as u64,
             pairs: pairs_of(micro),

@@ -151,8 +151,15 @@ impl Storage {
         }
     }
 
-    pub(super) fn batch_range(&self, tensor: usize, offset: u64, bytes: u64) -> BufferRange {
-        self.batch.tensor(tensor, offset, bytes)
+    /// `bytes` bytes of a tensor of the micro-batch in `slot` of a sweep, from byte `offset` on.
+    pub(super) fn batch_range(
+        &self,
+        slot: u64,
+        tensor: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> BufferRange {
+        self.batch.tensor(slot, tensor, offset, bytes)
     }
 
     pub(super) fn workspace(&self) -> BufferRange {
@@ -163,9 +170,14 @@ impl Storage {
         self.batch.result()
     }
 
-    /// Uploads the tensors of a micro-batch.
-    pub(super) fn upload_batch(&self, device: &dyn Device, micro: &MicroBatch) -> Result<()> {
-        self.batch.upload(device, micro)
+    /// Uploads the tensors of the micro-batch in `slot` of a sweep.
+    pub(super) fn upload_batch(
+        &self,
+        device: &dyn Device,
+        slot: u64,
+        micro: &MicroBatch,
+    ) -> Result<()> {
+        self.batch.upload(device, slot, micro)
     }
 }
 

@@ -33,12 +33,12 @@ impl Executor {
     pub fn update(&self, update: &Update) -> Result<()> {
         let mut compute = |task: &Task| match task.action.act {
             Act::Optimize => self.optimize(task, update),
-            _ => self.transfer(task, None),
+            _ => self.transfer(task, &[]),
         };
         let works = |_: usize, task: &Task| self.works_in_update(task);
         let tasks = (&self.step_plan.update[..], &self.waits.update);
         walk(&self.lanes(), tasks, &works, &mut compute, &|task| {
-            self.transfer(task, None)
+            self.transfer(task, &[])
         })
     }
 

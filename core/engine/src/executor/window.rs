@@ -3,6 +3,8 @@
 /// Numbers of a micro-batch that launches take.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers {
+    /// Its place in its sweep, from 0.
+    pub(super) slot: u64,
     pub(super) tokens: u64,
     pub(super) sequences: u64,
     /// Pairs of a token and one that it attends to.

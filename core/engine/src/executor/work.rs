@@ -35,6 +35,11 @@ fn is_for_update(task: &Task) -> bool {
     task.is_of_update() && task.action.parts.iter().all(of_update)
 }
 
+/// Whether a rank has any tokens in a sweep.
+fn has_tokens(sweep: &[Numbers]) -> bool {
+    sweep.iter().any(|numbers| numbers.tokens > 0)
+}
+
 impl Executor {
     /// Whether a task of a micro-batch gives the device work.
     pub(super) fn works_in_pass(
@@ -42,7 +47,7 @@ impl Executor {
         task: &Task,
         pass: Pass<'_>,
         position: StepPosition,
-        numbers: &Numbers,
+        sweep: &[Numbers],
     ) -> bool {
         let updates = matches!(
             pass,
@@ -56,11 +61,11 @@ impl Executor {
                 let trains = matches!(pass, Pass::Train { .. });
                 let mut begins = task.begins.iter();
                 let zeroes = |&(_, when): &(usize, When)| position.first || when == When::Every;
-                numbers.tokens > 0 || (trains && begins.any(zeroes))
+                has_tokens(sweep) || (trains && begins.any(zeroes))
             }
             Act::Norm => self.prepared.trained[task.action.unit].is_some(),
             Act::Optimize => updates && self.updates(task),
-            _ => (updates || !is_for_update(task)) && self.moves_bytes(task, Some(numbers)),
+            _ => (updates || !is_for_update(task)) && self.moves_bytes(task, sweep),
         }
     }
 
@@ -68,7 +73,7 @@ impl Executor {
     pub(super) fn works_in_update(&self, task: &Task) -> bool {
         match task.action.act {
             Act::Optimize => self.updates(task),
-            _ => self.moves_bytes(task, None),
+            _ => self.moves_bytes(task, &[]),
         }
     }
 
@@ -78,13 +83,13 @@ impl Executor {
     }
 
     /// Whether [`Executor::transfer`] does more than nothing.
-    fn moves_bytes(&self, task: &Task, numbers: Option<&Numbers>) -> bool {
+    fn moves_bytes(&self, task: &Task, sweep: &[Numbers]) -> bool {
         let unit = task.action.unit;
         let has = |kind| task.region(unit, kind).is_some();
         let of_part = |part: &Part| match (task.action.act, part) {
             (Act::Fetch | Act::Offload, Part::Saved) => {
-                let tokens = numbers.is_some_and(|numbers| numbers.tokens > 0);
-                tokens && has(RegionKind::Saved) && self.storage.saved_home(unit).is_some()
+                let moves = has(RegionKind::Saved) && self.storage.saved_home(unit).is_some();
+                moves && has_tokens(sweep)
             }
             (Act::Fetch, Part::Frozen) => {
                 has(RegionKind::Frozen) && self.storage.frozen_home(unit).is_some()

@@ -1,4 +1,4 @@
-//! Launches and waits of an executor -> their sums so far.
+//! Launches, waits and moves of an executor -> their sums so far.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,13 +7,18 @@ use espalier_plan::plan::LaunchCost;
 
 use super::window::{Numbers, Window};
 
-/// What the kernels of forward and backward passes were given so far, and the host's waits.
+/// What the kernels of forward and backward passes were given so far, the host's waits, and the
+/// bytes that were brought for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceWork {
     /// Launches of forward and backward passes.
     pub launched: LaunchCost,
     /// Waits of the host for a stream.
     pub host_waits: u64,
+    /// Bytes that units fetched from host memory: weights, optimizer state, saved activations.
+    pub fetched_bytes: u64,
+    /// Bytes of weights that other ranks sent.
+    pub gathered_bytes: u64,
 }
 
 impl DeviceWork {
@@ -27,6 +32,8 @@ impl DeviceWork {
                 bytes: now.bytes - earlier.bytes,
             },
             host_waits: self.host_waits - before.host_waits,
+            fetched_bytes: self.fetched_bytes - before.fetched_bytes,
+            gathered_bytes: self.gathered_bytes - before.gathered_bytes,
         }
     }
 
@@ -35,6 +42,8 @@ impl DeviceWork {
         DeviceWork {
             launched: self.launched.and(other.launched),
             host_waits: self.host_waits + other.host_waits,
+            fetched_bytes: self.fetched_bytes + other.fetched_bytes,
+            gathered_bytes: self.gathered_bytes + other.gathered_bytes,
         }
     }
 }
@@ -67,6 +76,14 @@ impl WorkCounter {
 
     pub(super) fn waited(&self) {
         self.change(|work| work.host_waits += 1);
+    }
+
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.change(|work| work.fetched_bytes += bytes);
+    }
+
+    pub(super) fn gathered(&self, bytes: u64) {
+        self.change(|work| work.gathered_bytes += bytes);
     }
 
     /// The work so far.

@@ -4,6 +4,10 @@
 use super::{Act, Action, Part, Place, Schedule, ShardingRequest, When};
 use crate::{PluginError, Result};
 
+/// Most micro-batches that a fetch may be held for: more than any step needs, and few enough that
+/// their bytes can be counted.
+const MOST_PER_FETCH: u32 = 1 << 16;
+
 /// One of the two lists of actions of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
@@ -45,9 +49,16 @@ impl List {
 /// Checks placements and the form of every action.
 pub(super) fn check(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
     placements(schedule, request)?;
+    if schedule.micro_batches_per_fetch > MOST_PER_FETCH {
+        return Err(wrong(format_args!(
+            "micro_batches_per_fetch is {}: expected at most {MOST_PER_FETCH}",
+            schedule.micro_batches_per_fetch
+        )));
+    }
+    let is_one_sweep = schedule.sweeps(request) == 1;
     for list in [List::MicroBatch, List::Update] {
         for (index, action) in list.actions(schedule).iter().enumerate() {
-            form(list, index, action, request)
+            form((list, index), action, request, is_one_sweep)
                 .map_err(|what| wrong(format_args!("{}: {what}", list.at(index, action))))?;
         }
     }
@@ -94,10 +105,10 @@ fn placements(schedule: &Schedule, request: &ShardingRequest) -> Result<()> {
 
 /// Checks an action by itself.
 fn form(
-    list: List,
-    index: usize,
+    (list, index): (List, usize),
     action: &Action,
     request: &ShardingRequest,
+    is_one_sweep: bool,
 ) -> std::result::Result<(), String> {
     let Some(unit) = request.units.get(action.unit) else {
         return Err(format!("there are {} units", request.units.len()));
@@ -120,7 +131,7 @@ fn form(
         return Err(format!("belongs into `{there}`, found in `{here}`{why}"));
     }
     stream(action)?;
-    when(list, action, request)?;
+    when(list, action, is_one_sweep)?;
     parts(action)?;
     // An optimizer may keep nothing of what is trained; its state may be moved all the same.
     let missing = |part: &&Part| match part {
@@ -151,8 +162,8 @@ fn stream(action: &Action) -> std::result::Result<(), String> {
     }
 }
 
-fn when(list: List, action: &Action, request: &ShardingRequest) -> std::result::Result<(), String> {
-    let only_one = request.micro_batches == 1 && action.when == When::Every;
+fn when(list: List, action: &Action, is_one_sweep: bool) -> std::result::Result<(), String> {
+    let only_one = is_one_sweep && action.when == When::Every;
     let (fits, expected) = match action.act {
         Act::Reduce | Act::Norm => (action.when == When::Last || only_one, "last"),
         Act::Optimize if list == List::MicroBatch => {

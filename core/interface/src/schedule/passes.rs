@@ -82,6 +82,20 @@ impl ShardingRequest {
 }
 
 impl Schedule {
+    /// Micro-batches of a sweep, at least one, and no more than a step has.
+    pub fn sweep(&self, request: &ShardingRequest) -> u32 {
+        let most = self.micro_batches_per_fetch.max(1);
+        match request.micro_batches {
+            0 => most,
+            of_step => most.min(of_step),
+        }
+    }
+
+    /// Most sweeps of a rank in a step; 0 where that is not known.
+    pub fn sweeps(&self, request: &ShardingRequest) -> u32 {
+        request.micro_batches.div_ceil(self.sweep(request))
+    }
+
     /// Number of ranks that share sharded bytes, at least one.
     pub fn ranks_sharing(&self, request: &ShardingRequest) -> u32 {
         match self.shard_ranks {

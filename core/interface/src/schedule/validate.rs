@@ -6,7 +6,8 @@ use super::{Act, Schedule, ShardingRequest};
 use crate::Result;
 
 impl Schedule {
-    /// Checks the schedule by simulating steps of one, two and three micro-batches.
+    /// Checks the schedule by simulating steps of one, two and three sweeps, each of one
+    /// micro-batch or of several.
     ///
     /// - Every unit is computed once forward, in order, and once backward, in the opposite order.
     /// - Bytes are on the device when they are used. They are fetched or gathered once, from where

@@ -34,10 +34,13 @@ pub struct Arithmetic {
     pub trained_bytes: u64,
     /// Activations saved for the backward pass, per token.
     pub saved_bytes_per_token: u64,
-    /// Frozen and trained bytes that a rank gathers from other ranks in a micro-batch.
+    /// Frozen and trained bytes that a rank gathers from other ranks for a micro-batch, or for
+    /// `micro_batches_per_fetch` of them.
     pub gathered_bytes: u64,
-    /// Bytes that a rank fetches from host memory in a micro-batch.
+    /// Bytes that a rank fetches from host memory for them.
     pub fetched_bytes: u64,
+    /// Micro-batches for which each fetch and gather is held.
+    pub micro_batches_per_fetch: u64,
 }
 
 impl Arithmetic {
@@ -82,8 +85,9 @@ impl Arithmetic {
         let each = plan.dtypes.params.bytes() + gradient;
         found.trained_bytes = elements * each + plan.shard_layout.state_bytes();
         let tokens = plan.demand.limits.max_tokens.max(1);
-        found.saved_bytes_per_token = plan.memory.saved_activations / tokens;
         let mover = Mover::of(plan);
+        found.micro_batches_per_fetch = mover.sweep();
+        found.saved_bytes_per_token = plan.memory.saved_activations / tokens / mover.sweep();
         let tasks = plan.step_plan.micro_batch.iter().map(|task| &task.action);
         for action in tasks.filter(|action| action.when == When::Every) {
             let moved = mover.moved(action);
@@ -145,7 +149,11 @@ impl fmt::Display for Arithmetic {
             ("taken from the host", self.fetched_bytes),
         ] {
             if bytes > 0 {
-                row(f, name, format!("{} GB a micro-batch", gb(bytes)))?;
+                let of = match self.micro_batches_per_fetch {
+                    0 | 1 => "a micro-batch".to_owned(),
+                    held => format!("for {held} micro-batches"),
+                };
+                row(f, name, format!("{} GB {of}", gb(bytes)))?;
             }
         }
         Ok(())

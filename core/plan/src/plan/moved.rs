@@ -94,12 +94,18 @@ impl Mover {
         }
     }
 
+    /// Most micro-batches of a sweep, which share what an action moves.
+    pub fn sweep(&self) -> u64 {
+        self.shard_layout.sweep.max(1)
+    }
+
     /// The ranks of each machine.
     pub fn ranks_per_machine(&self) -> u64 {
         u64::from(self.world.ranks_per_machine())
     }
 
-    /// The bytes that one execution of an action moves.
+    /// The bytes that an action moves in a sweep: at most, where a sweep has fewer micro-batches
+    /// and their saved activations move.
     pub fn moved(&self, action: &Action) -> Moved {
         let (host_to_device, device_to_host) = match action.act {
             Act::Fetch => (self.carried(action), 0),

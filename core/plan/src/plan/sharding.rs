@@ -9,7 +9,6 @@ use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, Action, ShardingRequest, UnitBytes};
 use espalier_interface::{DeviceInfo, Sharding};
 use espalier_registry::{Chosen, answer};
-use espalier_system::world::World;
 
 use super::demand::{Demand, HostBytes};
 use crate::Error;
@@ -103,10 +102,9 @@ pub(super) fn lay_out(
     request: &ShardingRequest,
     trained: Trained<'_>,
     program: &Program,
-    world: World,
 ) -> Result<(ShardLayout, StepPlan), Error> {
     let schedule = answer::schedule(sharding, request)?;
-    let shard_layout = ShardLayout::new(&schedule, trained, &program.blocks, world);
+    let shard_layout = ShardLayout::new(&schedule, trained, program, request);
     let mut step_plan = StepPlan::of(
         &schedule,
         request,

@@ -52,31 +52,23 @@ impl MemoryPlan {
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
         let beyond = generator.map_or(0, |generator| {
-            let step = program.arena.bytes() + sizes.saved;
+            let step = program.arena.bytes() + sizes.saved + sizes.passing;
             generator.arena.bytes().saturating_sub(step)
         });
-        let passes = MemoryPlan {
-            arena: program.arena.saved + program.arena.passing + program.arena.work + sizes.batch,
-            logits: program.arena.logits,
-            kv_cache: program.arena.cache + beyond,
-            workspace,
-            program: program_bytes,
-            loading: loading_bytes,
-            ..MemoryPlan::default()
-        };
-        passes.placed_as(sizes)
-    }
-
-    /// The memory of the same programs where another schedule places the rank's bytes.
-    pub fn placed_as(&self, sizes: &Sizes) -> Self {
+        let of_one = program.arena.micro_batch_bytes() + program.arena.work;
         MemoryPlan {
             weights: sizes.frozen,
             trainable: sizes.trainable,
             gradients: sizes.gradients,
             optimizer: sizes.optimizer,
             saved_activations: sizes.saved,
+            arena: of_one + sizes.passing + sizes.batch,
+            logits: program.arena.logits,
+            kv_cache: program.arena.cache + beyond,
+            workspace,
             collective: sizes.regions,
-            ..*self
+            program: program_bytes,
+            loading: loading_bytes,
         }
     }
 

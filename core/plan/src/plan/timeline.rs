@@ -32,7 +32,7 @@ pub struct StepTime {
 pub struct Timeline<'a> {
     /// Bytes that actions move.
     pub mover: Mover,
-    /// The tasks of a step in order.
+    /// The tasks of a step in order, those of a micro-batch for a whole sweep.
     pub step_plan: &'a StepPlan,
     /// Operations of each unit's forward and backward action.
     pub flops: Vec<[Flops; 2]>,
@@ -94,9 +94,9 @@ impl Timeline<'_> {
     /// that it waits for is done.
     pub fn step(&self) -> StepTime {
         let tasks = &self.step_plan.micro_batch;
-        let rounds = self.work.micro_batches.max(1);
+        let rounds = self.sweeps();
         let mut clock = Clock::new(self.step_plan.lanes());
-        // The round of a micro-batch, which is the first, the last, both or neither.
+        // The round of a sweep, which is the first, the last, both or neither.
         let round = |clock: Clock, kinds: &[When]| {
             self.run(clock, tasks, |when| {
                 when == When::Every || kinds.contains(&when)
@@ -123,6 +123,16 @@ impl Timeline<'_> {
             0.0
         };
         time
+    }
+
+    /// Sweeps of the step.
+    fn sweeps(&self) -> u64 {
+        self.work.micro_batches.max(1).div_ceil(self.mover.sweep())
+    }
+
+    /// Micro-batches of a sweep, on average.
+    fn of_sweep(&self) -> f64 {
+        self.work.micro_batches.max(1) as f64 / self.sweeps() as f64
     }
 
     fn run(&self, mut clock: Clock, tasks: &[Task], takes_place: impl Fn(When) -> bool) -> Clock {
@@ -156,7 +166,7 @@ impl Timeline<'_> {
             _ => return 0.0,
         };
         let flops = &self.flops[task.action.unit][pass];
-        flops.times(self.work.tokens, self.work.pairs) / self.speeds.flops
+        self.of_sweep() * flops.times(self.work.tokens, self.work.pairs) / self.speeds.flops
     }
 
     fn other_secs(&self, task: &Task) -> f64 {
@@ -164,9 +174,13 @@ impl Timeline<'_> {
             return 0.0;
         };
         let unit = task.action.unit;
+        let traffic = |pass: usize| {
+            let of_one = self.traffic[unit][pass].secs(self.work.tokens, rates);
+            self.of_sweep() * of_one
+        };
         match task.action.act {
-            Act::Forward => self.traffic[unit][0].secs(self.work.tokens, rates),
-            Act::Backward => self.traffic[unit][1].secs(self.work.tokens, rates),
+            Act::Forward => traffic(0),
+            Act::Backward => traffic(1),
             Act::Norm => self.updates[unit][0] as f64 / rates.memory,
             Act::Optimize => self.updates[unit][1] as f64 / rates.memory,
             _ => 0.0,

@@ -75,6 +75,11 @@ impl<'a> Layout<'a> {
         Ok(self.packed())
     }
 
+    /// Whether a step has one sweep, which begins its gradients and ends them.
+    fn is_one_sweep(&self) -> bool {
+        self.schedule.sweeps(self.request) == 1
+    }
+
     fn place(&self, unit: usize) -> Placement {
         self.schedule.placements[unit]
     }

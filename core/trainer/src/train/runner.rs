@@ -174,6 +174,8 @@ impl Runner<'_> {
             launch_flops: work.launched.flops,
             launch_bytes: work.launched.bytes,
             host_waits: work.host_waits,
+            fetched_bytes: work.fetched_bytes,
+            gathered_bytes: work.gathered_bytes,
         };
         self.metrics.append(&metrics)?;
         self.observer.observe(&Event::StepFinished(&metrics));

@@ -1,13 +1,16 @@
-//! The buffer of a micro-batch: its tensors, and the numbers that are read back.
+//! The buffer of a sweep's micro-batches: their tensors, and the numbers that are read back.
 
 use espalier_compile::arena::aligned;
 use espalier_data::MicroBatch;
 use espalier_interface::{BufferRange, Device, Result, Stream};
+use espalier_plan::storage_layout::batch_bytes;
 
 /// The locations of the batch's tensors, and of the results that a step reads back.
 pub(super) struct BatchRanges {
-    /// In the order of [`espalier_compile::program::BATCH`].
+    /// Those of the first micro-batch, in the order of [`espalier_compile::program::BATCH`].
     tensors: Vec<BufferRange>,
+    /// Bytes of a micro-batch's tensors; those of the next one follow.
+    each: u64,
     /// One number of 8 bytes.
     result: BufferRange,
     /// One number a unit, each in 64 bytes of its own.
@@ -15,11 +18,13 @@ pub(super) struct BatchRanges {
 }
 
 impl BatchRanges {
-    /// The ranges in `buffer` for at most `max_tokens` tokens of `max_sequences` sequences.
+    /// The ranges in `buffer` for `sweep` micro-batches of at most `max_tokens` tokens of
+    /// `max_sequences` sequences.
     pub(super) fn of(
         buffer: BufferRange,
         [max_tokens, max_sequences]: [u64; 2],
         units: usize,
+        sweep: u64,
     ) -> Self {
         let range = |offset, bytes| BufferRange {
             offset,
@@ -30,19 +35,21 @@ impl BatchRanges {
         let boundaries = 4 * (max_sequences + 1);
         let per_token = (0..4).map(|tensor| range(tensor * each, 4 * max_tokens));
         let cu_seqlens = range(4 * each, boundaries);
-        let result = range(4 * each + aligned(boundaries), 8);
+        let of_one = batch_bytes([max_tokens, max_sequences]);
+        let result = range(sweep.max(1) * of_one, 8);
         BatchRanges {
             tensors: per_token.chain([cu_seqlens]).collect(),
+            each: of_one,
             result,
             unit_results: range(result.offset + aligned(8), aligned(8) * units as u64),
         }
     }
 
-    /// `bytes` bytes of a tensor from byte `offset` on.
-    pub(super) fn tensor(&self, tensor: usize, offset: u64, bytes: u64) -> BufferRange {
+    /// `bytes` bytes of a tensor of the micro-batch in `slot`, from byte `offset` on.
+    pub(super) fn tensor(&self, slot: u64, tensor: usize, offset: u64, bytes: u64) -> BufferRange {
         let whole = self.tensors[tensor];
         BufferRange {
-            offset: whole.offset + offset,
+            offset: whole.offset + slot * self.each + offset,
             bytes,
             ..whole
         }
@@ -67,9 +74,9 @@ impl BatchRanges {
         self.unit_results
     }
 
-    /// Uploads a micro-batch's tensors at once, in the order of
+    /// Uploads a micro-batch's tensors to `slot` at once, in the order of
     /// [`espalier_compile::program::BATCH`].
-    pub(super) fn upload(&self, device: &dyn Device, micro: &MicroBatch) -> Result<()> {
+    pub(super) fn upload(&self, device: &dyn Device, slot: u64, micro: &MicroBatch) -> Result<()> {
         let sequences = sequence_of_each_token(micro);
         let tensors = [
             &micro.tokens,
@@ -84,7 +91,7 @@ impl BatchRanges {
             bytes.resize((range.offset - first) as usize, 0);
             bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
-        let range = self.tensor(0, 0, bytes.len() as u64);
+        let range = self.tensor(slot, 0, 0, bytes.len() as u64);
         device.upload(&bytes, range, Stream(0))
     }
 }

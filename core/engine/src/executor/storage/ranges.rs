@@ -29,7 +29,12 @@ impl Storage {
         for (param, values) in trained.values {
             params[param] = vec![values];
         }
-        let batch = BatchRanges::of(whole(Part::Batch), layout.batch, layout.units);
+        let batch = BatchRanges::of(
+            whole(Part::Batch),
+            layout.batch,
+            layout.units,
+            layout.shard_layout.sweep,
+        );
         let regions = parts.get(&Part::Regions).map(|part| part.whole());
         let staging = parts.get(&Part::Staging).map(|part| part.whole());
         let (arena, workspace) = (whole(Part::Arena), whole(Part::Workspace));

@@ -260,3 +260,32 @@ fn gradients_are_not_reduced_before_they_are_whole() {
     let message = refused(&schedule, &request);
     assert!(message.contains("adds to gradients of unit 0"), "{message}");
 }
+
+#[test]
+fn a_sweep_has_no_more_micro_batches_than_a_step() {
+    let counted = |held: u32, of_step: u32| {
+        let request = ShardingRequest {
+            micro_batches: of_step,
+            ..request()
+        };
+        let schedule = Schedule {
+            micro_batches_per_fetch: held,
+            ..offloaded(&request)
+        };
+        schedule.validate(&request).expect("valid");
+        (schedule.sweep(&request), schedule.sweeps(&request))
+    };
+    assert_eq!([counted(0, 4), counted(1, 4)], [(1, 4); 2]);
+    assert_eq!([counted(3, 4), counted(9, 4)], [(3, 2), (4, 1)]);
+    // Where the number of micro-batches is not known.
+    assert_eq!([counted(0, 0), counted(9, 0)], [(1, 0), (9, 0)]);
+}
+
+#[test]
+fn a_fetch_held_for_more_micro_batches_than_can_be_counted_is_refused() {
+    let request = request();
+    let mut schedule = offloaded(&request);
+    schedule.micro_batches_per_fetch = u32::MAX;
+    let message = refused(&schedule, &request);
+    assert!(message.contains("expected at most 65536"), "{message}");
+}

@@ -188,12 +188,12 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// The micro-batches in which a unit's gradients start from zero: the first, where several are
-    /// summed.
+    /// The sweeps in which a unit's gradients start from zero: the first, where those of several
+    /// are summed.
     fn gradients_begin(&self) -> When {
-        match self.request.micro_batches {
-            1 => When::Every,
-            _ => When::First,
+        match self.is_one_sweep() {
+            true => When::Every,
+            false => When::First,
         }
     }
 
@@ -202,7 +202,7 @@ impl Layout<'_> {
         if !self.trains(unit) {
             return Ok(());
         }
-        if action.when != When::Last && self.request.micro_batches != 1 {
+        if action.when != When::Last && !self.is_one_sweep() {
             return Err(PluginError::unsupported(format!(
                 "schedule: unit {unit} is reduced in {:?} micro-batch; gradients are summed over a step's micro-batches first: \
                  expected `last`",
