@@ -13,9 +13,10 @@ impl Layout<'_> {
         let task = self.begin(action);
         match action.act {
             Act::Fetch => {
-                let values = match self.is_whole(task, unit) {
-                    true => RegionKind::Values,
-                    false => RegionKind::Trainable,
+                let values = if self.is_whole(task, unit) {
+                    RegionKind::Values
+                } else {
+                    RegionKind::Trainable
                 };
                 for part in &action.parts {
                     match part {
@@ -191,9 +192,10 @@ impl Layout<'_> {
     /// The sweeps in which a unit's gradients start from zero: the first, where those of several
     /// are summed.
     fn gradients_begin(&self) -> When {
-        match self.is_one_sweep() {
-            true => When::Every,
-            false => When::First,
+        if self.is_one_sweep() {
+            When::Every
+        } else {
+            When::First
         }
     }
 
