@@ -12,6 +12,7 @@ use espalier_kernels::cross_entropy::Losses;
 use espalier_kernels::dropout::Mask;
 use espalier_kernels::element::{Element, Real};
 use espalier_kernels::rope::Direction;
+use espalier_kernels::stochastic::ToNearest;
 use espalier_kernels::*;
 use half::bf16;
 
@@ -128,7 +129,7 @@ fn main() {
         gradient_scale: 1.0,
     };
     time("f32", "adamw", n, || {
-        adamw::adamw(S, config, &g, &mut p, &mut m, &mut v)
+        adamw::adamw(S, config, ToNearest, &g, &mut p, &mut m, &mut v)
     });
     let blocks = n.div_ceil(256);
     let (mut m_codes, mut v_codes) = (vec![0; n], vec![0; n]);
@@ -142,7 +143,7 @@ fn main() {
             codes: &mut v_codes,
             absmax: &mut v_absmax,
         };
-        adamw8bit::adamw8bit(S, config, &g, &mut p, first, second)
+        adamw8bit::adamw8bit(S, config, ToNearest, &g, &mut p, first, second)
     });
     time("f32", "fill normal", n, || {
         fill::normal(S, [1, 2], 3, [0.0, 1.0], &mut p)

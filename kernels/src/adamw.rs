@@ -9,6 +9,7 @@ use espalier_interface::Services;
 use crate::element::{Element, Real, convert_real};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, Parts};
+use crate::stochastic::{AT_ONCE, Round};
 
 /// The scalars of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,15 +31,18 @@ pub struct Adamw {
 /// Updates `params` and both moments in the arithmetic of the gradient's dtype.
 ///
 /// # Shapes
-/// All of `n` elements. A param narrower than f32 is widened, updated and rounded once.
+/// All of `n` elements. What is narrower than f32 is widened, updated and rounded once: moments to
+/// nearest, params by `rounding`. The param is updated by the moments before they are rounded, as
+/// in torch's AdamW with `fused=True`.
 #[allow(unsafe_code)] // Three outputs are cut into the same chunks.
-pub fn adamw<P: Element, G: Element>(
+pub fn adamw<P: Element, G: Element, M: Element>(
     services: &dyn Services,
     config: Adamw,
+    rounding: impl Round<P>,
     grads: &[G],
     params: &mut [P],
-    first_moment: &mut [G::Acc],
-    second_moment: &mut [G::Acc],
+    first_moment: &mut [M],
+    second_moment: &mut [M],
 ) {
     let n = params.len();
     assert!(
@@ -64,9 +68,20 @@ pub fn adamw<P: Element, G: Element>(
         vectorized(
             #[inline(always)]
             move || {
-                for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
-                    let x = scalars.update(convert_real(p.load()), m, v, g.load());
-                    *p = P::store(convert_real(x));
+                let moments = m.chunks_mut(AT_ONCE).zip(v.chunks_mut(AT_ONCE));
+                let parts = p.chunks_mut(AT_ONCE).zip(g.chunks(AT_ONCE)).zip(moments);
+                for (index, ((p, g), (m, v))) in parts.enumerate() {
+                    let mut results = [P::Acc::ZERO; AT_ONCE];
+                    let results = &mut results[..p.len()];
+                    let elements = p.iter().zip(m).zip(v).zip(g).zip(&mut *results);
+                    for ((((p, m), v), &g), result) in elements {
+                        let mut moments = [convert_real(m.load()), convert_real(v.load())];
+                        let [first, second] = &mut moments;
+                        let x = scalars.update(convert_real(p.load()), first, second, g.load());
+                        [*m, *v] = moments.map(|x| M::store(convert_real(x)));
+                        *result = convert_real(x);
+                    }
+                    rounding.store(start + index * AT_ONCE, results, p);
                 }
             },
         );

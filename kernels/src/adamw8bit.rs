@@ -17,8 +17,12 @@ use crate::adamw::Adamw;
 use crate::element::{Element, Real, convert_real};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, Parts};
+use crate::stochastic::{AT_ONCE, Round};
 
 const BLOCK: usize = ADAMW8BIT_BLOCK as usize;
+// A block is rounded at once.
+const _: () = assert!(BLOCK == AT_ONCE);
+
 /// Lanes of a maximum.
 const LANES: usize = 16;
 
@@ -35,11 +39,12 @@ pub struct Coded<'a, R> {
 ///
 /// # Shapes
 /// `grads` and `params` of `n` elements. A param narrower than f32 is widened, updated and rounded
-/// once.
+/// once, by `rounding`.
 #[allow(unsafe_code)] // Five outputs are cut into the same chunks.
 pub fn adamw8bit<P: Element, G: Element>(
     services: &dyn Services,
     config: Adamw,
+    rounding: impl Round<P>,
     grads: &[G],
     params: &mut [P],
     first: Coded<'_, G::Acc>,
@@ -77,8 +82,12 @@ pub fn adamw8bit<P: Element, G: Element>(
                     m.0.chunks_mut(BLOCK)
                         .zip(m.1)
                         .zip(v.0.chunks_mut(BLOCK).zip(v.1));
-                for ((p, g), (m, v)) in p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)).zip(moments) {
-                    scalars.update_block(p, g, m, v);
+                let parts = p.chunks_mut(BLOCK).zip(g.chunks(BLOCK)).zip(moments);
+                for (index, ((p, g), (m, v))) in parts.enumerate() {
+                    let mut results = [P::Acc::ZERO; BLOCK];
+                    let results = &mut results[..p.len()];
+                    scalars.update_block((p, results), g, m, v);
+                    rounding.store(start + index * BLOCK, results, p);
                 }
             },
         );
@@ -120,11 +129,11 @@ impl<R: Real> Scalars<R> {
         }
     }
 
-    /// Updates a block, of at most [`BLOCK`] elements.
+    /// Updates a block, of at most [`BLOCK`] elements: the params' results are not yet rounded.
     #[inline(always)]
     fn update_block<P: Element, G: Element<Acc = R>>(
         &self,
-        params: &mut [P],
+        (params, results): (&[P], &mut [P::Acc]),
         grads: &[G],
         (m_codes, m_absmax): Block<'_, R>,
         (v_codes, v_absmax): Block<'_, R>,
@@ -133,14 +142,16 @@ impl<R: Real> Scalars<R> {
         let (mut m, mut v) = ([R::ZERO; BLOCK], [R::ZERO; BLOCK]);
         decode(&SIGNED, m_codes, *m_absmax, &mut m);
         decode(&UNSIGNED, v_codes, *v_absmax, &mut v);
-        for (((p, &g), m), v) in params.iter_mut().zip(grads).zip(&mut m).zip(&mut v) {
+        let moments = m.iter_mut().zip(&mut v);
+        let elements = params.iter().zip(grads).zip(moments).zip(results);
+        for (((p, &g), (m, v)), result) in elements {
             let g = g.load() * self.gradient_scale;
             *m = g.mul_add(self.rest1, *m * self.beta1);
             *v = (g * self.rest2).mul_add(g, *v * self.beta2);
             let denominator = v.sqrt() / self.correction + self.eps;
             let x: R = convert_real(p.load());
             let x = x * self.keep + self.step_size * *m / denominator;
-            *p = P::store(convert_real(x));
+            *result = convert_real(x);
         }
         *m_absmax = encode(&SIGNED, &m, m_codes);
         *v_absmax = encode(&UNSIGNED, &v, v_codes);

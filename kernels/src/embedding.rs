@@ -5,7 +5,7 @@
 
 use espalier_interface::{PluginError, Result, Services};
 
-use crate::element::{Element, convert, convert_real};
+use crate::element::{Element, Real, convert, convert_real};
 use crate::simd::vectorized;
 use crate::split::{Parts, chunks_mut, rows_per_chunk};
 
@@ -111,18 +111,9 @@ pub fn embedding_backward<E: Element, G: Element>(
     dweight: &mut [G],
 ) -> Result<()> {
     check_tokens(tokens, vocab)?;
-    if tokens.is_empty() {
+    let Some(width) = width_of_gradient(dy, tokens, vocab, dweight) else {
         return Ok(());
-    }
-    let width = dy.len() / tokens.len();
-    assert!(
-        dy.len() == tokens.len() * width,
-        "embedding_backward: rows are not whole"
-    );
-    assert!(
-        dweight.len() == vocab * width,
-        "embedding_backward: the table's shape disagrees"
-    );
+    };
     match table {
         Table::Rows => {
             let parts = Parts::new(dweight);
@@ -150,9 +141,79 @@ pub fn embedding_backward<E: Element, G: Element>(
     Ok(())
 }
 
+/// Elements of a token's gradient; none without tokens.
+fn width_of_gradient<E, G>(dy: &[E], tokens: &[i32], vocab: usize, dweight: &[G]) -> Option<usize> {
+    if tokens.is_empty() {
+        return None;
+    }
+    let width = dy.len() / tokens.len();
+    assert!(
+        dy.len() == tokens.len() * width,
+        "embedding_backward: rows are not whole"
+    );
+    assert!(
+        dweight.len() == vocab * width,
+        "embedding_backward: the table's shape disagrees"
+    );
+    Some(width)
+}
+
+/// As [`embedding_backward`], for a gradient that is narrower than sums: what a token's occurrences
+/// add is summed in order first, so that it is rounded once. `order` has room for a number a token.
+///
+/// # Errors
+/// A token outside `0..vocab`.
+pub fn narrow_embedding_backward<E: Element, G: Element>(
+    services: &dyn Services,
+    dy: &[E],
+    (tokens, order): (&[i32], &mut [i32]),
+    vocab: usize,
+    table: Table,
+    dweight: &mut [G],
+) -> Result<()> {
+    check_tokens(tokens, vocab)?;
+    let Some(width) = width_of_gradient(dy, tokens, vocab, dweight) else {
+        return Ok(());
+    };
+    assert!(
+        order.len() == tokens.len() && i32::try_from(tokens.len()).is_ok(),
+        "embedding_backward: the order has another length"
+    );
+    (0..).zip(&mut *order).for_each(|(t, place)| *place = t);
+    // Places with equal tokens one after the other, each in their order.
+    order.sort_unstable_by_key(|&t| (tokens[t as usize], t));
+    let order = &*order;
+    let parts = Parts::new(dweight);
+    services.parallel_for(width.div_ceil(COLUMNS), &|block| {
+        let first = block * COLUMNS;
+        let columns = COLUMNS.min(width - first);
+        for equal in order.chunk_by(|&a, &b| tokens[a as usize] == tokens[b as usize]) {
+            let token = tokens[equal[0] as usize] as usize;
+            let mut sums = [G::Acc::ZERO; COLUMNS];
+            for &t in equal {
+                let dy = &dy[t as usize * width + first..][..columns];
+                for (sum, &dy) in sums.iter_mut().zip(dy) {
+                    *sum += convert_real(dy.load());
+                }
+            }
+            for (column, &sum) in sums[..columns].iter().enumerate() {
+                let at = match table {
+                    Table::Rows => token * width + first + column,
+                    Table::Columns => (first + column) * vocab + token,
+                };
+                // SAFETY: each call of the body touches its own columns, one element at a time.
+                let dw = unsafe { &mut parts.part(at, 1)[0] };
+                *dw = G::store(dw.load() + sum);
+            }
+        }
+    });
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use espalier_interface::Serial;
+    use half::bf16;
 
     use super::*;
     use crate::check;
@@ -192,6 +253,40 @@ mod tests {
                 dw
             });
         }
+    }
+
+    /// Of bf16 a running sum of ones stays at 256; here it is rounded once.
+    #[test]
+    fn what_a_token_adds_to_a_narrow_gradient_is_summed_first() {
+        let (vocab, d) = (3, COLUMNS + 5);
+        let tokens: Vec<i32> = (0..900).map(|t| [2, 0, 2][t % 3]).collect();
+        let dy = vec![bf16::ONE; tokens.len() * d];
+        for table in [Table::Rows, Table::Columns] {
+            check::same_on_two_threads(|services| {
+                let mut order = vec![0; tokens.len()];
+                let mut dw = vec![bf16::from_f32(8.0); vocab * d];
+                let given = (&tokens[..], &mut order[..]);
+                narrow_embedding_backward(services, &dy, given, vocab, table, &mut dw).unwrap();
+                let at = |token: usize, column: usize| match table {
+                    Table::Rows => dw[token * d + column],
+                    Table::Columns => dw[column * vocab + token],
+                };
+                for column in [0, 1, COLUMNS, d - 1] {
+                    let found = [0, 1, 2].map(|token| at(token, column).to_f32());
+                    assert_eq!(found, [308.0, 8.0, 608.0]);
+                }
+                dw
+            });
+        }
+        let gone = narrow_embedding_backward(
+            &Serial,
+            &dy[..d],
+            (&[3], &mut [0]),
+            vocab,
+            Table::Rows,
+            &mut vec![bf16::ZERO; vocab * d],
+        );
+        assert!(gone.is_err_and(|e| e.message.starts_with("token 3 at index 0")));
     }
 
     #[test]

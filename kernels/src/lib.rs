@@ -40,6 +40,7 @@ pub mod sgd;
 pub mod simd;
 pub mod sinusoids;
 pub mod split;
+pub mod stochastic;
 pub mod swiglu;
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod scaled;
 use espalier_interface::Services;
 
 use self::scaled::Scaled;
+use crate::added::Added;
 use crate::element::Element;
 use crate::matmul::{
     Combine, Dense, Isa, LowRank, LowRankTurn, Operand, Output, Rows, Scalar, Sum, matmul,
@@ -179,17 +180,11 @@ pub fn weight_backward<E: Element>(
 {
     let WeightGradient {
         values,
-        size: (out_width, in_width),
+        size,
         alpha,
     } = dweight;
-    assert_eq!(
-        values.len(),
-        out_width * in_width,
-        "a gradient has another shape"
-    );
-    let dense_x = tokens(x, in_width, dy.len(), out_width);
-    let (count, _) = Rows::<E::Acc>::size(&dense_x);
-    let dense_dy = Dense::new(dy, count, out_width);
+    let (count, [dense_dy, dense_x]) = sides_of_gradient(dy, x, values.len(), size);
+    let (out_width, in_width) = size;
     let out = Output {
         values,
         stride: in_width,
@@ -210,6 +205,65 @@ pub fn weight_backward<E: Element>(
     };
     let (dy, x) = (Operand::over_rows(dy), Operand::over_rows(x));
     matmul_of::<E::Acc>(isa.serving(E::DTYPE), services, dy, x, out, workspace);
+}
+
+/// `dW += alpha dy^T x`, in the dtype of tokens: the product is rounded, then the sum, as torch
+/// adds up gradients of bf16 weights.
+///
+/// # Shapes
+/// As [`weight_backward`].
+///
+/// # Panics
+/// As [`forward`], with a workspace of [`sum_workspace_bytes`].
+pub fn narrow_weight_backward<E: Element>(
+    isa: Isa,
+    services: &dyn Services,
+    dy: &[E],
+    x: &[E],
+    dweight: WeightGradient<'_, E>,
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let WeightGradient {
+        values,
+        size,
+        alpha,
+    } = dweight;
+    let (_, [dy, x]) = sides_of_gradient(dy, x, values.len(), size);
+    let sum = Sum {
+        alpha,
+        added: Added::Output,
+        residual: None,
+    };
+    let out = Output {
+        values,
+        stride: size.1,
+        combine: Combine::Sum(sum),
+        bias: None,
+    };
+    let (dy, x) = (Operand::over_rows(&dy), Operand::over_rows(&x));
+    matmul(isa, services, dy, x, out, workspace);
+}
+
+/// The tokens, and the sides of the product that gives a weight's gradient of `size`.
+fn sides_of_gradient<'a, E: Element>(
+    dy: &'a [E],
+    x: &'a [E],
+    elements: usize,
+    (out_width, in_width): (usize, usize),
+) -> (usize, [Dense<'a, E>; 2])
+where
+    E::Acc: Scalar,
+{
+    assert_eq!(
+        elements,
+        out_width * in_width,
+        "a gradient has another shape"
+    );
+    let x = tokens(x, in_width, dy.len(), out_width);
+    let (count, _) = Rows::<E::Acc>::size(&x);
+    (count, [Dense::new(dy, count, out_width), x])
 }
 
 /// `values` as `[T, width]`, with the `T` of `other_len` elements of `other_width` a token.

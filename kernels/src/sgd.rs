@@ -10,6 +10,7 @@ use espalier_interface::Services;
 use crate::element::{Element, Real, convert_real};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, Parts};
+use crate::stochastic::{AT_ONCE, Round};
 
 /// The scalars of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,14 +31,16 @@ pub struct Sgd {
 /// gradient's dtype.
 ///
 /// # Shapes
-/// All of `n` elements. A param narrower than f32 is widened, updated and rounded once.
+/// All of `n` elements. What is narrower than f32 is widened, updated and rounded once: the buffer
+/// to nearest, params by `rounding`.
 #[allow(unsafe_code)] // Two outputs are cut into the same chunks.
-pub fn sgd<P: Element, G: Element>(
+pub fn sgd<P: Element, G: Element, M: Element>(
     services: &dyn Services,
     config: Sgd,
+    rounding: impl Round<P>,
     grads: &[G],
     params: &mut [P],
-    buffer: Option<&mut [G::Acc]>,
+    buffer: Option<&mut [M]>,
 ) {
     let n = params.len();
     assert!(grads.len() == n, "sgd: shapes disagree");
@@ -57,18 +60,31 @@ pub fn sgd<P: Element, G: Element>(
         let b = (buffer.as_ref()).map(|buffer| unsafe { buffer.part(start, count) });
         vectorized(
             #[inline(always)]
-            move || match b {
-                Some(b) => {
-                    for ((p, b), &g) in p.iter_mut().zip(b).zip(g) {
-                        let x = scalars.heavy(convert_real(p.load()), b, g.load());
-                        *p = P::store(convert_real(x));
+            move || {
+                let mut buffers = b.map(|b| b.chunks_mut(AT_ONCE));
+                let parts = p.chunks_mut(AT_ONCE).zip(g.chunks(AT_ONCE));
+                for (index, (p, g)) in parts.enumerate() {
+                    let mut results = [P::Acc::ZERO; AT_ONCE];
+                    let results = &mut results[..p.len()];
+                    let elements = p.iter().zip(g).zip(&mut *results);
+                    match buffers.as_mut().and_then(Iterator::next) {
+                        Some(b) => {
+                            for (((p, &g), result), b) in elements.zip(b) {
+                                let mut buffer = convert_real(b.load());
+                                let x =
+                                    scalars.heavy(convert_real(p.load()), &mut buffer, g.load());
+                                *b = M::store(convert_real(buffer));
+                                *result = convert_real(x);
+                            }
+                        }
+                        None => {
+                            for ((p, &g), result) in elements {
+                                let x = scalars.light(convert_real(p.load()), g.load());
+                                *result = convert_real(x);
+                            }
+                        }
                     }
-                }
-                None => {
-                    for (p, &g) in p.iter_mut().zip(g) {
-                        let x = scalars.light(convert_real(p.load()), g.load());
-                        *p = P::store(convert_real(x));
-                    }
+                    rounding.store(start + index * AT_ONCE, results, p);
                 }
             },
         );
@@ -131,6 +147,7 @@ mod tests {
 
     use super::*;
     use crate::check;
+    use crate::stochastic::ToNearest;
 
     const CONFIG: Sgd = Sgd {
         learning_rate: 1e-2,
@@ -150,7 +167,14 @@ mod tests {
             ..CONFIG
         };
         for expected in [1.99, 1.971, 1.9439] {
-            sgd(&Serial, config, &[1.0f64], &mut p, Some(&mut b[..]));
+            sgd(
+                &Serial,
+                config,
+                ToNearest,
+                &[1.0f64],
+                &mut p,
+                Some(&mut b[..]),
+            );
             assert!(
                 (p[0] - expected).abs() < 1e-15,
                 "{} is not {expected}",
@@ -164,7 +188,14 @@ mod tests {
             ..CONFIG
         };
         // g = 0.5 + 0.1, b = 1.5, and a step of 0.6 + 1.35.
-        sgd(&Serial, config, &[1.0f64], &mut p, Some(&mut b[..]));
+        sgd(
+            &Serial,
+            config,
+            ToNearest,
+            &[1.0f64],
+            &mut p,
+            Some(&mut b[..]),
+        );
         assert!((p[0] - 1.9805).abs() < 1e-15 && b == [1.5], "{p:?}, {b:?}");
     }
 
@@ -176,7 +207,14 @@ mod tests {
         let run = |services: &dyn Services, momentum: f64, mut buffer: Option<Vec<f32>>| {
             let mut p = start.clone();
             let config = Sgd { momentum, ..CONFIG };
-            sgd(services, config, &g, &mut p, buffer.as_deref_mut());
+            sgd(
+                services,
+                config,
+                ToNearest,
+                &g,
+                &mut p,
+                buffer.as_deref_mut(),
+            );
             (p, buffer)
         };
         check::same_on_two_threads(|services| run(services, 0.9, Some(start.clone())));

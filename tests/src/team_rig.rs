@@ -20,6 +20,7 @@ use espalier_system::memory::Meter;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::session::{ProcessContext, Session};
 use espalier_trainer::{Error, weights};
+use half::bf16;
 
 use crate::own_op::{OwnKernel, OwnOp};
 use crate::rig::{position, sources};
@@ -253,7 +254,13 @@ fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
                 .map(|x| f32::from_le_bytes(x.try_into().expect("4 bytes")).into())
                 .collect()
         }
+        DType::BF16 => {
+            let elements = bytes.chunks_exact(2);
+            elements
+                .map(|x| bf16::from_le_bytes(x.try_into().expect("2 bytes")).to_f64())
+                .collect()
+        }
         DType::U8 => bytes.iter().map(|&code| f64::from(code)).collect(),
-        other => panic!("tests read f32, f64 and u8, found {other}"),
+        other => panic!("tests read f32, f64, bf16 and u8, found {other}"),
     }
 }

@@ -10,6 +10,7 @@ use espalier_engine::step;
 use espalier_interface::Serial;
 use espalier_kernels::adamw::{Adamw, adamw};
 use espalier_kernels::adamw8bit::{Coded, adamw8bit};
+use espalier_kernels::stochastic::ToNearest;
 use espalier_tests::{
     Golden, Named, Rig, TeamRig, golden_path, largest, largest_difference, micro_batch, step_of,
 };
@@ -61,7 +62,15 @@ fn codes_and_absmax_equal_those_of_bitsandbytes_after_each_step() {
             codes: second,
             absmax: second_absmax,
         };
-        adamw8bit(&Serial, config(step), &gradients, &mut param, first, second);
+        adamw8bit(
+            &Serial,
+            config(step),
+            ToNearest,
+            &gradients,
+            &mut param,
+            first,
+            second,
+        );
         assert_near(&param, of("param", step), &format!("param, step {step}"));
         for (index, moment) in ["first", "second"].into_iter().enumerate() {
             let expected = of(&format!("{moment}_moment"), step).iter();
@@ -85,6 +94,7 @@ fn a_small_param_follows_the_32_bit_state_of_bitsandbytes() {
         adamw(
             &Serial,
             config(step),
+            ToNearest,
             &gradients,
             &mut param,
             &mut m,

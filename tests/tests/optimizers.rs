@@ -259,4 +259,34 @@ fn groups_that_hold_nothing_and_keys_of_other_optimizers_are_refused() {
     assert!(error.contains("`nesterov` needs `momentum`"), "{error}");
     let error = refused(&[sgd, ("optim.betas", "[0.5, 0.9]")]);
     assert!(error.contains("`betas` is of `adamw`"), "{error}");
+    let state = ("optim.state", "\"bf16\"");
+    for (keys, words) in [
+        (
+            [
+                ("model.gradients", "\"bf16\""),
+                ("model.compute", "\"f32\""),
+            ],
+            ["model.compute", "set model.compute = \"bf16\""],
+        ),
+        (
+            [state, ("optim.name", "\"adamw8bit\"")],
+            ["optim.name", "set optim.state = \"f32\""],
+        ),
+        (
+            [state, ("model.compute", "\"f64\"")],
+            ["model.compute", "leave optim.state out"],
+        ),
+        (
+            [
+                ("optim.stochastic_rounding", "true"),
+                ("model.params", "\"f32\""),
+            ],
+            ["model.params", "set model.params = \"bf16\""],
+        ),
+    ] {
+        let error = refused(&keys);
+        for word in [keys[0].0, words[0], words[1]] {
+            assert!(error.contains(word), "{keys:?}: {error}");
+        }
+    }
 }

@@ -49,6 +49,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_ia3.py",
         "make_optimizers.py",
         "make_adamw8bit.py",
+        "make_true_bf16.py",
         "make_dora.py",
         "make_expand.py",
         "make_hira.py",

@@ -4,7 +4,7 @@
 mod rule;
 
 use espalier_interface::graph::{Attributes, Graph, ParamId, Source, ValueId, ValueType};
-use espalier_interface::{DType, PluginError, Result};
+use espalier_interface::{PluginError, Result};
 
 use crate::splice::{Placed, UnitGraph};
 
@@ -226,9 +226,6 @@ impl Tape<'_> {
 fn no_rule(op: &str) -> PluginError {
     PluginError::unsupported(format!("op `{op}` has no backward rule in this version"))
 }
-
-/// The dtype in which gradients of params are kept.
-pub const GRADIENT_DTYPE: DType = DType::REDUCE;
 
 #[cfg(test)]
 mod tests;

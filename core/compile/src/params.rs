@@ -63,13 +63,25 @@ impl Param {
 pub struct Dtypes {
     /// Activations, and frozen dense weights.
     pub compute: DType,
-    /// Norms, softmax, loss, gradients and optimizer state.
+    /// Norms, softmax, loss, and arithmetic of the update.
     pub reduce: DType,
     /// Trainable params.
     pub params: DType,
+    /// Their gradients.
+    pub gradients: DType,
 }
 
 impl Dtypes {
+    /// One dtype for all.
+    pub const fn all(dtype: DType) -> Self {
+        Dtypes {
+            compute: dtype,
+            reduce: dtype,
+            params: dtype,
+            gradients: dtype,
+        }
+    }
+
     /// Replaces [`DType::COMPUTE`] and [`DType::REDUCE`] by this run's dtypes; others stay.
     pub fn resolve(self, dtype: DType) -> DType {
         match dtype {

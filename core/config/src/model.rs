@@ -19,6 +19,9 @@ pub struct ModelOptions {
     pub compute: ComputeType,
     /// Number type that trainable parameters are kept in.
     pub params: ParamType,
+    /// Number type in which the gradients of trainable parameters are added up and reduced; `bf16`
+    /// needs `compute = "bf16"`.
+    pub gradients: ParamType,
     /// Patterns of the weights that are trained without an adapter, the others are frozen and may
     /// be packed; `expanded` stands for the layers that `host expand` added. Empty: all weights.
     pub train_only: Vec<String>,
@@ -61,7 +64,7 @@ pub enum ComputeType {
     F64,
 }
 
-/// Number type of trainable parameters.
+/// Number type of what is kept of each trainable parameter: itself, its gradient, its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParamType {

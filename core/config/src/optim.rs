@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use espalier_interface::DType;
-use espalier_interface::optimizer::OptimizerSpec;
+use espalier_interface::optimizer::{Numbers, OptimizerSpec};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
-use super::pattern_matches;
+use super::{ParamType, pattern_matches};
 
 /// The keys of `[optim]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +28,11 @@ pub struct OptimOptions {
     pub momentum: Option<f64>,
     /// `sgd`: Nesterov's momentum.
     pub nesterov: Option<bool>,
+    /// `adamw` and `sgd`: number type of the state that is kept of each parameter.
+    pub state: ParamType,
+    /// Whether parameters of `model.params = "bf16"` are rounded up or down at random after a step,
+    /// so that their mean is kept, instead of to the nearest.
+    pub stochastic_rounding: bool,
     /// Weight decay: decoupled for `adamw` and `adamw8bit`, added to the gradient for `sgd`.
     pub weight_decay: f64,
     /// Whether biases and norms decay, too, in full fine-tuning.
@@ -60,6 +64,8 @@ impl Default for OptimOptions {
             min_8bit_size: 4096,
             momentum: None,
             nesterov: None,
+            state: ParamType::F32,
+            stochastic_rounding: false,
             weight_decay: 0.0,
             decay_norms_and_biases: false,
             groups: Vec::new(),
@@ -77,13 +83,13 @@ impl OptimOptions {
     /// Keys that may differ where a run is resumed: they change no result.
     pub const RESUMABLE: [&str; 1] = ["in_backward"];
 
-    /// The optimizer as data, as its settings make it and in a run's dtypes, which `resolve` gives;
-    /// none where its name is not known.
-    pub fn optimizer(&self, resolve: &dyn Fn(DType) -> DType) -> Option<OptimizerSpec> {
+    /// The optimizer as data, as its settings and a run's `numbers` make it; none where its name is
+    /// not known.
+    pub fn optimizer(&self, numbers: Numbers) -> Option<OptimizerSpec> {
         let spec = OptimizerSpec::named(&self.name)?;
         let scalars = self.scalars(&spec);
         let value = |name: &str| scalars.get(name).copied().unwrap_or(0.0);
-        Some(spec.of_run(&value, resolve))
+        Some(spec.of_run(&value, numbers))
     }
 
     /// The scalars that the settings of `optimizer` give, by name; 0 where a key is unset.
@@ -109,6 +115,22 @@ impl OptimOptions {
             value => value.as_f64(),
         };
         values.iter().filter_map(number).collect()
+    }
+
+    /// A warning for a second moment that can rise and never falls: without a gradient it is
+    /// multiplied by beta2, and rounded back to what it was where 1 - beta2 is at most 2^-9, a
+    /// quarter of the least distance of numbers of bf16 over a number.
+    pub fn second_moment_warning(&self) -> Option<String> {
+        let beta2 = self.betas[1];
+        let stays = 1.0 - beta2 <= 0.5f64.powi(9);
+        (self.name == "adamw" && self.state == ParamType::Bf16 && stays).then(|| {
+            format!(
+                "optim.state = \"bf16\" with a beta2 of {beta2}: a second moment of bf16 can rise \
+                 and never falls, since a step changes it by less than it is rounded; set \
+                 optim.betas = [{}, 0.99], or optim.state = \"f32\"",
+                self.betas[0]
+            )
+        })
     }
 
     /// Steps of warm-up in a run of `total_steps`: `warmup_steps`, or
@@ -179,6 +201,30 @@ mod tests {
         assert_eq!(optim.warmup(101), 4);
         optim.warmup_ratio = Some(0.0);
         assert_eq!(optim.warmup(101), 0);
+    }
+
+    #[test]
+    fn a_second_moment_that_never_falls_is_told() {
+        let of = |beta2: f64, state| OptimOptions {
+            betas: [0.9, beta2],
+            state,
+            ..OptimOptions::default()
+        };
+        let (narrow, wide) = (ParamType::Bf16, ParamType::F32);
+        let warning = of(0.999, narrow).second_moment_warning();
+        assert!(warning.is_some_and(|text| text.contains("optim.betas = [0.9, 0.99]")));
+        assert_eq!(of(0.99, narrow).second_moment_warning(), None);
+        assert_eq!(of(0.999, wide).second_moment_warning(), None);
+        // The bound itself: all numbers of a binade, times beta2, to the nearest of 8 bits.
+        for (less, falls) in [(0.5f64.powi(9), false), (0.5f64.powi(8), true)] {
+            let rounded = |m: f64| {
+                let x = m * (1.0 - less);
+                let step = if x < 128.0 { 0.5 } else { 1.0 };
+                (x / step).round_ties_even() * step
+            };
+            let mut binade = (128..256).map(f64::from);
+            assert!(binade.all(|m| (rounded(m) < m) == falls), "{less}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod op_check;
 pub mod oracle;
 mod packed;
 mod rounding;
+mod stored;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -70,7 +71,7 @@ pub fn all() -> impl Iterator<Item = &'static OpCheck> {
 /// # Errors
 /// The first case that fails; else, where the device lacks some of them, what it does not offer.
 pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
-    let cases = (op.cases)(&Draw::KIT);
+    let cases = op.all_cases(&Draw::KIT);
     let mut lacking = Vec::new();
     for case in &cases {
         let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;

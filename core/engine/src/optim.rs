@@ -15,9 +15,12 @@ pub struct StepScalars {
     pub step: u64,
     /// Factor of the gradients, from clipping.
     pub factor: f64,
+    /// The run's seed.
+    pub seed: u64,
 }
 
-/// The scalars of each group's update, in the order of the op of `optimizer`.
+/// The scalars of each group's update, in the order of the op of `optimizer`; 0 for those of single
+/// launches.
 pub fn scalars(
     optimizer: &OptimizerSpec,
     optim: &OptimOptions,
@@ -29,6 +32,8 @@ pub fn scalars(
         scalar::WEIGHT_DECAY => own.weight_decay,
         scalar::STEP => own.step as f64,
         scalar::FACTOR => own.factor,
+        scalar::SEED_LOW => f64::from(own.seed as u32),
+        scalar::SEED_HIGH => f64::from((own.seed >> 32) as u32),
         setting => settings.get(setting).copied().unwrap_or(0.0),
     };
     let of_group = |own: &StepScalars| {

@@ -135,7 +135,7 @@ pub fn train(
     seed: u64,
 ) -> Result<StepOutcome, Error> {
     executor.peers().step(index + 1);
-    let numbers = |factor| numbers_of_update(executor, optim, [index, total_steps], factor);
+    let numbers = |factor| numbers_of_update(executor, optim, [index, total_steps], (factor, seed));
     // No norm is known in the backward pass, and the config has none that clips.
     let ahead = executor.updates_in_backward().then(|| numbers(1.0));
     let own = passes(executor, step, (index, seed), ahead.as_ref())?;
@@ -161,18 +161,19 @@ pub fn train(
 }
 
 /// The numbers of the update of step `index` (from 0) of `total_steps`, for gradients that are
-/// multiplied by `factor`.
+/// multiplied by `factor`, in a run with `seed`.
 fn numbers_of_update(
     executor: &Executor,
     optim: &OptimOptions,
     [index, total_steps]: [u64; 2],
-    factor: f64,
+    (factor, seed): (f64, u64),
 ) -> Update {
     let of_group = |group: &ParamGroup| StepScalars {
         learning_rate: optim::scheduled(group.learning_rate, optim, index, total_steps),
         weight_decay: group.weight_decay,
         step: index + 1,
         factor,
+        seed,
     };
     let own: Vec<StepScalars> = executor.groups().all().iter().map(of_group).collect();
     let optimizer = executor.optimizer();

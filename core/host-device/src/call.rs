@@ -41,6 +41,11 @@ unsafe impl Number for f16 {
     const ID: DType = DType::F16;
 }
 
+// SAFETY: integers have no invalid bit patterns.
+unsafe impl Number for i32 {
+    const ID: DType = DType::I32;
+}
+
 /// A range's memory.
 struct Slot {
     span: Span,

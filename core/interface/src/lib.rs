@@ -24,6 +24,7 @@ pub mod saved_form;
 pub mod schedule;
 pub mod search;
 mod services;
+pub mod stochastic;
 
 pub use declaration::{Component, Create, Declaration, Instance};
 pub use declare::{Linked, linked};

@@ -19,6 +19,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::DType;
+use crate::op::definition;
 
 /// Params begin at multiples of this many elements: at least 64 bytes in every dtype.
 const STEP: u64 = 64;
@@ -35,6 +36,61 @@ pub mod scalar {
     pub const STEP: &str = "step";
     /// Factor of the gradient, from clipping.
     pub const FACTOR: &str = "factor";
+    /// Low half of the run's seed, for stochastic rounding.
+    pub const SEED_LOW: &str = "seed_low";
+    /// Its high half.
+    pub const SEED_HIGH: &str = "seed_high";
+    /// Low word of the hash of the param's name ([`crate::stochastic::name_words`]).
+    pub const NAME_LOW: &str = "name_low";
+    /// Its high word.
+    pub const NAME_HIGH: &str = "name_high";
+    /// Index in the param of the launch's first element.
+    pub const FIRST: &str = "first";
+}
+
+/// How a step rounds a param to its dtype.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rounding {
+    /// To the nearest number, ties to even.
+    #[default]
+    Nearest,
+    /// Up or down at random, so that the mean is kept ([`crate::stochastic`]).
+    Stochastic,
+}
+
+/// The dtypes of a run's update, and how its params are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Of arithmetic, and of state that is none of `state`.
+    pub reduce: DType,
+    /// Of gradients.
+    pub gradients: DType,
+    /// Of state tensors with an element for each of the param.
+    pub state: DType,
+    /// How params are rounded.
+    pub rounding: Rounding,
+}
+
+impl Numbers {
+    /// Gradients and state in the dtype of arithmetic, params rounded to nearest.
+    pub fn all(reduce: DType) -> Self {
+        Numbers {
+            reduce,
+            gradients: reduce,
+            state: reduce,
+            rounding: Rounding::Nearest,
+        }
+    }
+
+    /// The version of an update's op that has them.
+    fn op_version(self) -> u32 {
+        match self.rounding {
+            Rounding::Stochastic => 3,
+            Rounding::Nearest if self == Numbers::all(self.reduce) => 1,
+            Rounding::Nearest => 2,
+        }
+    }
 }
 
 /// An optimizer: how a step changes trainable params, and what it keeps from step to step.
@@ -44,6 +100,9 @@ pub struct OptimizerSpec {
     pub name: String,
     /// The op of its update.
     pub op: String,
+    /// The version of the op; [`OptimizerSpec::of_run`] chooses it.
+    #[serde(default = "first_version")]
+    pub version: u32,
     /// The scalars of a launch by name, in the op's order: see [`scalar`], and those of `settings`.
     pub scalars: Vec<String>,
     /// The keys of `[optim]` that only some optimizers have, and this one has.
@@ -53,6 +112,11 @@ pub struct OptimizerSpec {
     /// The optimizer of small params; none where this one updates all.
     #[serde(default)]
     pub small: Option<Box<SmallParams>>,
+}
+
+/// The version of an op where none is stated.
+fn first_version() -> u32 {
+    1
 }
 
 /// The params that an optimizer leaves to another one, because they have few elements.
@@ -130,7 +194,7 @@ impl fmt::Display for Bounds {
 pub struct StateTensor {
     /// Its name. A checkpoint stores it as `PARAM.NAME`.
     pub name: String,
-    /// Its dtype; [`DType::REDUCE`] is resolved by [`OptimizerSpec::of_run`].
+    /// Its dtype; [`DType::REDUCE`] is replaced by [`OptimizerSpec::of_run`].
     pub dtype: DType,
     /// Its elements.
     pub extent: Extent,
@@ -212,30 +276,41 @@ impl OptimizerSpec {
         shipped.find(|spec| spec.name == name)
     }
 
-    /// The optimizer of a run: `value` gives the scalars of its settings, and `resolve` the run's
-    /// dtypes. State that the settings leave unused is left out, and so is the optimizer of small
-    /// params where no param is small.
-    pub fn of_run(
-        mut self,
-        value: &dyn Fn(&str) -> f64,
-        resolve: &dyn Fn(DType) -> DType,
-    ) -> OptimizerSpec {
+    /// The optimizer of a run: `value` gives the scalars of its settings, `numbers` its dtypes and
+    /// its rounding, which decide the version of the op. State that the settings leave unused is
+    /// left out, and so is the optimizer of small params where no param is small.
+    pub fn of_run(mut self, value: &dyn Fn(&str) -> f64, numbers: Numbers) -> OptimizerSpec {
+        self.version = numbers.op_version();
+        if let Some(definition) = definition(&self.op, self.version) {
+            let scalars = definition.scalars.iter();
+            self.scalars = scalars.map(|&name| name.to_owned()).collect();
+        }
         self.state.retain(|tensor| {
             let mut with = tensor.kept_with.iter();
             with.all(|scalar| value(scalar) != 0.0)
         });
         for tensor in &mut self.state {
-            tensor.dtype = resolve(tensor.dtype);
+            tensor.dtype = match (tensor.dtype, tensor.extent) {
+                (DType::REDUCE, Extent::PerElement) => numbers.state,
+                (DType::REDUCE, Extent::PerBlock(_)) => numbers.reduce,
+                (concrete, _) => concrete,
+            };
         }
         let small = self.small.take().map(|small| {
             Box::new(SmallParams {
                 elements: value(&small.below) as u64,
-                optimizer: small.optimizer.of_run(value, resolve),
+                optimizer: small.optimizer.of_run(value, numbers),
                 below: small.below,
             })
         });
         self.small = small.filter(|small| small.elements > 0);
         self
+    }
+
+    /// Whether a launch covers one param alone, whose name and elements it depends on.
+    pub fn updates_params_apart(&self) -> bool {
+        let mut scalars = self.scalars.iter();
+        scalars.any(|name| name == scalar::NAME_LOW)
     }
 
     /// Which optimizer updates a param of `elements` elements.

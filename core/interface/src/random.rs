@@ -22,6 +22,9 @@ impl Purpose {
     pub const SHUFFLE: Purpose = Purpose(3);
     /// Sampling of tokens; counter `(position in the answer, prompt, 0, 0)`.
     pub const SAMPLING: Purpose = Purpose(5);
+    /// Stochastic rounding; counter `(block of 8 elements, low and high word of the param's name,
+    /// high word of the block)`, with the step in the key: see [`crate::stochastic`].
+    pub const ROUNDING: Purpose = Purpose(6);
     /// Synthetic inputs of tests and benches.
     pub const SYNTHETIC: Purpose = Purpose(4);
 }

@@ -48,6 +48,17 @@ pub struct GroupPart {
     pub size: ParamSize,
     /// Elements.
     pub elements: Range<u64>,
+    /// Its only param, where the optimizer updates params apart.
+    pub only: Option<OnlyParam>,
+}
+
+/// The param of a launch that covers no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnlyParam {
+    /// Its index.
+    pub param: usize,
+    /// Index in it of the launch's first element.
+    pub first: u64,
 }
 
 impl ParamGroups {
@@ -109,8 +120,9 @@ impl ParamGroups {
     }
 
     /// The parts of a unit's run within `own`, each counted from its begin. Params of one group
-    /// that are adjacent are one part, with what is between them. After a param whose last block is
-    /// short a part ends: what follows the param is of no block.
+    /// that are adjacent are one part, with what is between them, unless the optimizer updates
+    /// params apart. After a param whose last block is short a part ends: what follows the param is
+    /// of no block.
     pub fn parts(
         &self,
         flat: &FlatParams,
@@ -127,6 +139,10 @@ impl ParamGroups {
                 group,
                 size,
                 elements: elements.clone(),
+                only: (updated_by.updates_params_apart()).then_some(OnlyParam {
+                    param: *param,
+                    first: 0,
+                }),
             };
             if length.is_multiple_of(updated_by.block()) {
                 part.elements.end = elements.start + length.next_multiple_of(updated_by.granule());
@@ -136,10 +152,17 @@ impl ParamGroups {
                 _ => parts.push(part),
             }
         }
-        let within = |part: GroupPart| GroupPart {
-            elements: part.elements.start.clamp(own.start, own.end) - own.start
-                ..part.elements.end.clamp(own.start, own.end) - own.start,
-            ..part
+        let within = |part: GroupPart| {
+            let [start, end] =
+                [part.elements.start, part.elements.end].map(|at| at.clamp(own.start, own.end));
+            GroupPart {
+                elements: start - own.start..end - own.start,
+                only: part.only.map(|only| OnlyParam {
+                    first: start - part.elements.start,
+                    ..only
+                }),
+                ..part
+            }
         };
         let parts = parts.into_iter().map(within);
         parts.filter(|part| !part.elements.is_empty()).collect()
@@ -163,7 +186,8 @@ impl GroupPart {
     /// Whether `next` can be updated in the same launch.
     fn continues_in(&self, next: &GroupPart) -> bool {
         let same = (self.group, self.size) == (next.group, next.size);
-        same && self.elements.end == next.elements.start
+        let apart = self.only.is_some() || next.only.is_some();
+        same && !apart && self.elements.end == next.elements.start
     }
 }
 

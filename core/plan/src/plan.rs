@@ -11,6 +11,7 @@ mod idle;
 mod launches;
 mod memory_check;
 mod moved;
+mod numbers;
 mod packed_params;
 mod programs;
 mod sharding;
@@ -27,16 +28,15 @@ use espalier_compile::decompose::BackendOps;
 use espalier_compile::params::{self, Dtypes, NamedWeights, Param, Training};
 use espalier_compile::program::{AdaptedModel, NoProgram, Program};
 use espalier_compile::splice;
-use espalier_config::{ComputeType, Config, ParamType, pattern_matches};
+use espalier_config::{Config, pattern_matches};
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::model::Model;
-use espalier_interface::optimizer::OptimizerSpec;
 use espalier_interface::schedule::ShardingRequest;
-use espalier_interface::{DType, DeviceInfo, Quantizer, Sharding, WeightLayout};
+use espalier_interface::{DeviceInfo, Quantizer, Sharding, WeightLayout};
 use espalier_registry::select::Components;
 use espalier_registry::{Chosen, answer};
-use espalier_system::failure::UsageError;
 
+use self::numbers::optimizer;
 use self::packed_params::PackedParams;
 use self::programs::Programs;
 use crate::Error;
@@ -57,6 +57,7 @@ pub use host_memory::HostMemoryPlan;
 pub use idle::IdleRanks;
 pub use launches::{LaunchCost, Launches};
 pub use moved::{Moved, Mover};
+pub use numbers::dtypes;
 pub use speeds::{GivenSpeeds, KernelRates, Source, Speeds};
 pub use table::MemoryPlan;
 pub use timeline::{StepTime, Timeline};
@@ -112,25 +113,6 @@ pub struct RunPlan {
     pub memory: MemoryPlan,
     /// Floating-point operations of a step.
     pub flops: Flops,
-}
-
-/// The dtypes that a config asks for.
-pub fn dtypes(config: &Config) -> Dtypes {
-    let (compute, reduce) = match config.model.compute {
-        ComputeType::Bf16 => (DType::BF16, DType::F32),
-        ComputeType::F32 => (DType::F32, DType::F32),
-        ComputeType::F64 => (DType::F64, DType::F64),
-    };
-    let params = match (config.model.compute, config.model.params) {
-        (ComputeType::F64, _) => DType::F64,
-        (_, ParamType::F32) => DType::F32,
-        (_, ParamType::Bf16) => DType::BF16,
-    };
-    Dtypes {
-        compute,
-        reduce,
-        params,
-    }
 }
 
 /// Makes the plan of a run, without the workspace of its kernels: see [`RunPlan::set_workspace`].
@@ -257,23 +239,6 @@ fn no_program(components: &Components, why: NoProgram) -> Error {
         NoProgram::Lacking(error) => components.backend.failed("ops", error),
     };
     failure.into()
-}
-
-/// The optimizer that a config names.
-fn optimizer(config: &Config, dtypes: Dtypes) -> Result<OptimizerSpec, Error> {
-    let resolve = |dtype| dtypes.resolve(dtype);
-    let optimizer = config.optim.optimizer(&resolve);
-    optimizer.ok_or_else(|| unknown_optimizer(config))
-}
-
-/// The error for an optimizer that is not shipped.
-fn unknown_optimizer(config: &Config) -> Error {
-    let shipped = OptimizerSpec::shipped().into_iter();
-    let names: Vec<String> = shipped.map(|one| format!("`{}`", one.name)).collect();
-    Error::Usage(UsageError {
-        message: format!("optim.name: no optimizer is called `{}`", config.optim.name),
-        next_step: format!("name one of {}", names.join(", ")),
-    })
 }
 
 impl RunPlan {

@@ -226,7 +226,7 @@ impl ShardLayout {
     /// The casts between the dtype of gradients and that in which they are sent, with their
     /// elements.
     pub fn casts(&self, dtypes: Dtypes) -> Vec<([DType; 2], u64)> {
-        let Some(wire) = self.wire.filter(|&wire| wire != dtypes.reduce) else {
+        let Some(wire) = self.wire.filter(|&wire| wire != dtypes.gradients) else {
             return Vec::new();
         };
         let units = (0..self.flat_params.len()).filter(|&unit| self.flat_params[unit].elements > 0);
@@ -237,7 +237,10 @@ impl ShardLayout {
             } else {
                 own
             };
-            [([dtypes.reduce, wire], sent), ([wire, dtypes.reduce], own)]
+            [
+                ([dtypes.gradients, wire], sent),
+                ([wire, dtypes.gradients], own),
+            ]
         };
         units.flat_map(of_unit).collect()
     }
@@ -254,7 +257,7 @@ impl ShardLayout {
         let (flat, placement) = (&self.flat_params[unit], self.placements[unit]);
         let part = flat.part_elements(self.parts);
         let padded = part * self.parts;
-        let [params, reduce] = [dtypes.params, dtypes.reduce].map(DType::bytes);
+        let [params, gradients] = [dtypes.params, dtypes.gradients].map(DType::bytes);
         let travels = match placement.optimizer {
             Place::Replicated => flat.elements,
             _ => padded + part,
@@ -266,14 +269,14 @@ impl ShardLayout {
             },
             trainable: padded * params,
             gradients: match placement.optimizer {
-                Place::Replicated => flat.elements * reduce,
-                _ => padded * reduce,
+                Place::Replicated => flat.elements * gradients,
+                _ => padded * gradients,
             },
-            wire: match self.wire.filter(|&wire| wire != dtypes.reduce) {
+            wire: match self.wire.filter(|&wire| wire != dtypes.gradients) {
                 Some(wire) => travels * wire.bytes(),
                 None => 0,
             },
-            reduced: part * reduce,
+            reduced: part * gradients,
             values: part * params,
             state: self.own_state(unit),
             saved: match self.saved[unit].stays_at {

@@ -36,7 +36,7 @@ fn call_bytes(task: &Task, shard_layout: &ShardLayout, dtypes: Dtypes) -> u64 {
             region(RegionKind::Gradients).max(region(RegionKind::Wire))
         }
         Act::Reduce => {
-            let own = shard_layout.flat_params[unit].elements * dtypes.reduce.bytes();
+            let own = shard_layout.flat_params[unit].elements * dtypes.gradients.bytes();
             own.max(region(RegionKind::Wire))
         }
         _ => 0,
@@ -74,11 +74,7 @@ mod tests {
             parts: 3,
             ..ShardLayout::default()
         };
-        let dtypes = Dtypes {
-            compute: DType::F32,
-            reduce: DType::F32,
-            params: DType::F32,
-        };
+        let dtypes = Dtypes::all(DType::F32);
         let step_plan = StepPlan {
             micro_batch: vec![task],
             ..StepPlan::default()

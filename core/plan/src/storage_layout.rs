@@ -159,7 +159,7 @@ impl StorageLayout<'_> {
     pub fn bytes_of(&self, unit: usize, kept: StateKind, elements: u64) -> u64 {
         match kept {
             StateKind::State(tensor) => self.shard_layout.own_state_bytes(unit, tensor),
-            StateKind::Gradients => elements * self.dtypes.reduce.bytes(),
+            StateKind::Gradients => elements * self.dtypes.gradients.bytes(),
             StateKind::Values | StateKind::Frozen | StateKind::Saved => {
                 elements * self.dtypes.params.bytes()
             }
@@ -198,7 +198,7 @@ impl StorageLayout<'_> {
         let [arena, workspace] = self.scratch;
         let others = [
             (Part::Values, values * self.dtypes.params.bytes()),
-            (Part::Gradients, gradients * self.dtypes.reduce.bytes()),
+            (Part::Gradients, gradients * self.dtypes.gradients.bytes()),
             (Part::Arena, arena),
             (Part::Batch, self.batch_bytes()),
             (Part::Workspace, workspace),

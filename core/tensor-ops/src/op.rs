@@ -19,6 +19,7 @@ mod param_value;
 mod random;
 mod rms_norm;
 mod rope;
+mod rounding;
 mod rows;
 mod scale_channels;
 mod swiglu;
@@ -134,12 +135,15 @@ pub struct Op<L> {
     /// Its temporaries.
     pub temporaries: Temporaries,
     /// Prepares it.
-    pub prepare: fn(&Asked<'_>, &Setting<'_>) -> Result<Kernel<L>>,
+    pub prepare: Prepare<L>,
 }
+
+/// Prepares an op.
+pub type Prepare<L> = fn(&Asked<'_>, &Setting<'_>) -> Result<Kernel<L>>;
 
 impl<L> Op<L> {
     /// Version 1 of an op on rows or runs, computed in parts.
-    fn new(name: &'static str, prepare: fn(&Asked<'_>, &Setting<'_>) -> Result<Kernel<L>>) -> Self {
+    fn new(name: &'static str, prepare: Prepare<L>) -> Self {
         Op {
             name,
             version: 1,

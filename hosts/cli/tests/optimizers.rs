@@ -109,6 +109,23 @@ fn another_optimizer_is_refused_by_both_names() {
 }
 
 #[test]
+fn state_of_bf16_is_saved_as_such_and_not_resumed_as_f32() {
+    let training = Training::new("--plugins lora --set optim.state=bf16");
+    training.succeed("whole", "");
+    training.unfinished("whole", "again");
+    let path = training.path("whole/checkpoints/step-6/optimizer.safetensors");
+    let bytes = fs::read(path).expect("a file");
+    let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let header: Json = serde_json::from_slice(&bytes[8..8 + length]).expect("a header");
+    let tensors = header.as_object().expect("tensors").iter();
+    let tensors = tensors.filter(|(name, _)| *name != "__metadata__");
+    let dtypes: Vec<&Json> = tensors.map(|(_, tensor)| &tensor["dtype"]).collect();
+    assert!(!dtypes.is_empty() && dtypes.iter().all(|dtype| **dtype == "BF16"));
+    let words = "optim.state: \"bf16\" -> \"f32\"";
+    training.refuse("again", "--resume=step-4 --set optim.state=f32", 2, words);
+}
+
+#[test]
 fn codes_are_not_resumed_as_moments_nor_by_another_bound() {
     let training = Training::new("--plugins lora");
     training.succeed("whole", ADAMW8BIT);

@@ -7,6 +7,11 @@ use std::fs;
 use serde_json::Value as Json;
 use training::{Training, copy, files, names, trained};
 
+/// Params, gradients and state of bf16, the first rounded by random bits.
+const TRUE_BF16: &str = "--set model.compute=bf16 --set model.params=bf16 --set \
+                         model.gradients=bf16 --set optim.state=bf16 --set \
+                         optim.stochastic_rounding=true --set optim.weight_decay=0.1";
+
 #[test]
 fn every_kind_of_run_resumes_to_the_same_bits() {
     for kind in [
@@ -15,6 +20,7 @@ fn every_kind_of_run_resumes_to_the_same_bits() {
         "--plugins lora --set model.compute=f64",
         "--set optim.weight_decay=0.1",
         "--set model.params=bf16 --set model.init=random",
+        TRUE_BF16,
         "--plugins nf4,lora --set model.init=random",
     ] {
         let training = Training::new(&format!("{kind} --set run.keep_last=2"));

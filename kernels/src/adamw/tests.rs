@@ -5,6 +5,7 @@ use half::bf16;
 
 use super::*;
 use crate::check;
+use crate::stochastic::ToNearest;
 
 const CONFIG: Adamw = Adamw {
     learning_rate: 1e-2,
@@ -24,7 +25,7 @@ fn equals_torch() {
     for (step, factor) in [(1, 1.0), (2, -0.5), (3, 3.0)] {
         let grads = g.map(|g| g * factor);
         let config = Adamw { step, ..CONFIG };
-        adamw(&Serial, config, &grads, &mut p, &mut m, &mut v);
+        adamw(&Serial, config, ToNearest, &grads, &mut p, &mut m, &mut v);
     }
     for (p, expected) in p.iter().zip(TORCH) {
         assert!((p - expected).abs() < 1e-14, "{p} is not {expected}");
@@ -48,7 +49,7 @@ fn threads_agree_and_clipping_scales() {
             gradient_scale: scale,
             ..CONFIG
         };
-        adamw(services, config, g, &mut p, &mut m, &mut v);
+        adamw(services, config, ToNearest, g, &mut p, &mut m, &mut v);
         (p, m, v)
     };
     check::same_on_two_threads(|services| run(services, 1.0, &g));
@@ -63,8 +64,24 @@ fn a_narrow_param_is_rounded_once() {
     for p in [0, 1] {
         let (mut m, mut v) = ([0.0f32], [0.0f32]);
         match p {
-            0 => adamw(&Serial, CONFIG, &[1.0f32], &mut wide, &mut m, &mut v),
-            _ => adamw(&Serial, CONFIG, &[1.0f32], &mut narrow, &mut m, &mut v),
+            0 => adamw(
+                &Serial,
+                CONFIG,
+                ToNearest,
+                &[1.0f32],
+                &mut wide,
+                &mut m,
+                &mut v,
+            ),
+            _ => adamw(
+                &Serial,
+                CONFIG,
+                ToNearest,
+                &[1.0f32],
+                &mut narrow,
+                &mut m,
+                &mut v,
+            ),
         }
     }
     assert_eq!(narrow[0], bf16::from_f32(wide[0]));

@@ -7,6 +7,7 @@ use half::bf16;
 use super::*;
 use crate::adamw::adamw;
 use crate::check;
+use crate::stochastic::ToNearest;
 
 const CONFIG: Adamw = Adamw {
     learning_rate: 1e-2,
@@ -39,7 +40,15 @@ impl<P: Element, R: Real> State<P, R> {
         let moments = self.codes.iter_mut().zip(&mut self.absmax);
         let mut moments = moments.map(|(codes, absmax)| Coded { codes, absmax });
         let (first, second) = (moments.next().unwrap(), moments.next().unwrap());
-        adamw8bit(services, config, g, &mut self.param, first, second);
+        adamw8bit(
+            services,
+            config,
+            ToNearest,
+            g,
+            &mut self.param,
+            first,
+            second,
+        );
     }
 
     /// The numbers of a moment.
@@ -138,14 +147,14 @@ fn a_first_step_is_that_of_adamw_in_each_dtype() {
     let mut state = State::of(wide.clone());
     state.step(&Serial, CONFIG, &g);
     let (mut p, mut m, mut v) = (wide.clone(), vec![0.0; n], vec![0.0; n]);
-    adamw(&Serial, CONFIG, &g, &mut p, &mut m, &mut v);
+    adamw(&Serial, CONFIG, ToNearest, &g, &mut p, &mut m, &mut v);
     check::close(&state.param, &p, 1e-14);
     let narrow: Vec<bf16> = wide.iter().map(|&x| bf16::from_f64(x)).collect();
     let g = check::floats(&g);
     let mut state = State::of(narrow.clone());
     state.step(&Serial, CONFIG, &g);
     let (mut p, mut m, mut v) = (narrow, vec![0.0f32; n], vec![0.0f32; n]);
-    adamw(&Serial, CONFIG, &g, &mut p, &mut m, &mut v);
+    adamw(&Serial, CONFIG, ToNearest, &g, &mut p, &mut m, &mut v);
     assert_eq!(state.param, p);
 }
 

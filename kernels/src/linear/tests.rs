@@ -164,3 +164,38 @@ fn a_power_of_two_times_a_gradient_has_the_bits_of_the_gradient_of_scaled_tokens
         check::<f64>(shape, alpha);
     }
 }
+
+/// The product is rounded to bf16, then the sum, as two operations of torch do.
+#[test]
+fn a_narrow_gradient_is_the_rounded_sum_of_the_rounded_product() {
+    let (tokens, n, m, alpha) = (70, 19, 33, 0.5);
+    let (dy, x) = (
+        numbers::<bf16>(tokens * n, 1),
+        numbers::<bf16>(tokens * m, 2),
+    );
+    let start = numbers::<bf16>(n * m, 3);
+    let threads = 2;
+    for isa in sets_for(bf16::DTYPE) {
+        let size = [n, m, tokens];
+        let bytes = sum_workspace_bytes::<bf16>(isa, threads, size);
+        let mut space = vec![0; bytes.max(workspace_bytes::<f32>(isa, threads, size))];
+        let services = Threads(threads);
+        let (mut product, mut sum) = (vec![0.0f32; n * m], start.clone());
+        let dweight = WeightGradient {
+            values: &mut product[..],
+            size: (n, m),
+            alpha,
+        };
+        weight_backward(isa, &services, &dy, &x, dweight, &mut space);
+        let dweight = WeightGradient {
+            values: &mut sum[..],
+            size: (n, m),
+            alpha,
+        };
+        narrow_weight_backward(isa, &services, &dy, &x, dweight, &mut space);
+        for ((found, product), start) in sum.iter().zip(&product).zip(&start) {
+            let expected = bf16::from_f32(start.to_f32() + bf16::from_f32(*product).to_f32());
+            assert_eq!(*found, expected, "{isa:?}");
+        }
+    }
+}

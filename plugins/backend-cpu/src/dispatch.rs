@@ -35,6 +35,23 @@ macro_rules! stored {
     };
 }
 
+/// Runs the body with `$G` as the element type of a param's gradient, bf16 or the dtype of sums of
+/// `$E`, in which all others are refused by the op's definition.
+macro_rules! gradient {
+    ($dtype:expr, $E:ident, $G:ident => $body:expr) => {
+        match $dtype {
+            espalier_interface::DType::BF16 => {
+                type $G = half::bf16;
+                $body
+            }
+            _ => {
+                type $G = <$E as espalier_kernels::element::Element>::Acc;
+                $body
+            }
+        }
+    };
+}
+
 /// As `compute`, for dtypes that are accumulated in.
 macro_rules! reduce {
     ($asked:expr, $dtype:expr, $E:ident => $body:expr) => {
@@ -52,4 +69,4 @@ macro_rules! reduce {
     };
 }
 
-pub(crate) use {compute, reduce, stored};
+pub(crate) use {compute, gradient, reduce, stored};

@@ -52,7 +52,11 @@ pub struct Op {
 /// All ops, each table with the version of its ops.
 const OPS: &[(u32, &[Op])] = &[
     (1, adamw::OPS),
+    (2, adamw::NARROW),
+    (3, adamw::STOCHASTIC),
     (1, adamw8bit::OPS),
+    (2, adamw8bit::NARROW),
+    (3, adamw8bit::STOCHASTIC),
     (1, arithmetic::OPS),
     (1, attention::OPS),
     (1, bias::OPS),
@@ -77,6 +81,8 @@ const OPS: &[(u32, &[Op])] = &[
     (1, rows::OPS),
     (1, scale_channels::OPS),
     (1, sgd::OPS),
+    (2, sgd::NARROW),
+    (3, sgd::STOCHASTIC),
     (1, sinusoids::OPS),
     (1, swiglu::OPS),
 ];

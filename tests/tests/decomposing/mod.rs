@@ -215,6 +215,8 @@ impl WholeCall {
             site: None,
         };
         let reduce = reduced(request);
+        let mut outputs = request.outputs.iter();
+        let gradients = outputs.find(|operand| !operand.shape.contains(&Dim::Tokens));
         WholeCall {
             unit: UnitGraph {
                 params: (0..graph.params.len()).collect(),
@@ -229,6 +231,7 @@ impl WholeCall {
                 compute: request.outputs[0].dtype,
                 reduce,
                 params: reduce,
+                gradients: gradients.map_or(reduce, |operand| operand.dtype),
             },
             params,
             places,
@@ -272,7 +275,10 @@ fn of_target(target: &Target, values: &[Operand], params: &[ParamOperand]) -> Op
         Target::Value(id) => values[id].clone(),
         Target::Gradient(id) => Operand {
             shape: params[id].shape.iter().map(|&n| Dim::Fixed(n)).collect(),
-            dtype: DType::F32,
+            dtype: match params[id].layout {
+                WeightLayout::Dense(dtype) => dtype,
+                WeightLayout::Packed(_) => DType::F32,
+            },
         },
     }
 }

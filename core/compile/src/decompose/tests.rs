@@ -28,6 +28,7 @@ fn dtypes(compute: DType) -> Dtypes {
         compute,
         reduce: DType::F32,
         params: DType::F32,
+        gradients: DType::F32,
     }
 }
 

@@ -7,7 +7,7 @@ use espalier_interface::optimizer::{OptimizerSpec, Setting};
 use espalier_system::threads::MAX_THREADS;
 
 use super::ResolvedConfig;
-use crate::{ConfigError, OptimOptions};
+use crate::{ComputeType, ConfigError, OptimOptions, ParamType};
 
 /// Longest of the times that a config sets: 31 years.
 const MAX_SECS: u64 = 1_000_000_000;
@@ -138,6 +138,7 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
         );
         return Err(resolved.conflict("optim.in_backward", "optim.clip_norm", rule));
     }
+    numbers(resolved)?;
     resolved.range(
         "optim.floor",
         floor,
@@ -154,6 +155,40 @@ fn optim(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
             );
             return Err(resolved.conflict("optim.warmup_ratio", "optim.warmup_steps", rule));
         }
+    }
+    Ok(())
+}
+
+/// Checks the number types of gradients, state and params against each other.
+fn numbers(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
+    let (model, optim) = (&resolved.config().model, &resolved.config().optim);
+    if model.gradients == ParamType::Bf16 && model.compute != ComputeType::Bf16 {
+        let rule = "gradients of bf16 come of products of bf16; set model.compute = \"bf16\", or \
+                    model.gradients = \"f32\"";
+        return Err(resolved.conflict("model.gradients", "model.compute", rule.to_owned()));
+    }
+    if optim.state == ParamType::Bf16 && optim.name == "adamw8bit" {
+        let rule = "`adamw8bit` keeps 8-bit codes, and of small parameters f32; set optim.state = \
+                    \"f32\", or optim.name = \"adamw\"";
+        return Err(resolved.conflict("optim.state", "optim.name", rule.to_owned()));
+    }
+    for (key, is_set) in [
+        ("optim.state", optim.state == ParamType::Bf16),
+        ("optim.stochastic_rounding", optim.stochastic_rounding),
+    ] {
+        if is_set && model.compute == ComputeType::F64 {
+            let rule = format!("the reference mode keeps all in f64; leave {key} out");
+            return Err(resolved.conflict(key, "model.compute", rule));
+        }
+    }
+    if optim.stochastic_rounding && model.params == ParamType::F32 {
+        let rule = "parameters of f32 are not rounded to fewer bits; set model.params = \"bf16\", or \
+                    optim.stochastic_rounding = false";
+        return Err(resolved.conflict(
+            "optim.stochastic_rounding",
+            "model.params",
+            rule.to_owned(),
+        ));
     }
     Ok(())
 }

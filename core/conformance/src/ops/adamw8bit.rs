@@ -10,14 +10,27 @@ use super::cases::fixed;
 use super::draw::Draw;
 use super::op_check::OpCheck;
 use super::rounding::{U, nearest};
+use super::stored::{FIRST_VERSION, NARROW, STOCHASTIC, Stored};
 use super::updates::{AdamwStep, FIRST, LATE, LENGTHS, adamw_errors, adamw_step, random_adamw};
 
-/// Its check.
-pub(super) const OPS: &[OpCheck] = &[OpCheck {
-    name: "op.adamw8bit",
-    asserts: "a step of bitsandbytes' AdamW8bit on param, codes and absmax",
-    cases: adamw8bit,
-}];
+/// Its checks.
+pub(super) const OPS: &[OpCheck] = &[
+    OpCheck {
+        name: "op.adamw8bit",
+        asserts: "a step of bitsandbytes' AdamW8bit on param, codes and absmax",
+        cases: |draw| adamw8bit(draw, &FIRST_VERSION),
+    },
+    OpCheck {
+        name: "op.adamw8bit.2",
+        asserts: "the same with a gradient in bf16",
+        cases: |draw| adamw8bit(draw, &NARROW[..2]),
+    },
+    OpCheck {
+        name: "op.adamw8bit.3",
+        asserts: "the same with a param in bf16 that is rounded by random bits",
+        cases: |draw| adamw8bit(draw, &STOCHASTIC),
+    },
+];
 
 const BLOCK: usize = ADAMW8BIT_BLOCK as usize;
 
@@ -90,21 +103,23 @@ fn coded(map: &DynamicMap, after: &[f64], errors: &[f64]) -> [Near; 2] {
     [codes, absmax]
 }
 
-/// The first step from zeros and a late one, with and without decay, params in each dtype.
-fn adamw8bit(draw: &Draw) -> Vec<OpCase> {
+/// The first step from zeros and a late one, with and without decay, operands in each dtype. State
+/// is in codes in any case.
+fn adamw8bit(draw: &Draw, all: &[Stored]) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in draw.each(&[DType::F32, DType::BF16]) {
+    for stored in draw.each(all) {
         let kit = LENGTHS.map(|n| [(n, ("first step", FIRST)), (n, ("late step", LATE))]);
         for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_adamw) {
-            let name = format!("param {dtype}, {n} elements, {name}");
-            cases.push(case(draw, (step, dtype, n), name));
+            let name = format!("{}, {n} elements, {name}", stored.words());
+            cases.push(case(draw, (step, stored, n), name));
         }
     }
     cases
 }
 
-fn case(draw: &Draw, (step, dtype, n): (AdamwStep, DType, usize), name: String) -> OpCase {
-    let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
+fn case(draw: &Draw, (step, stored, n): (AdamwStep, Stored, usize), name: String) -> OpCase {
+    let param = draw.numbers(n, stored.param, 1);
+    let gradient = draw.numbers(n, stored.gradient, 2);
     let (m, v) = if step.step == 1.0 {
         (Moment::zeros(&SIGNED, n), Moment::zeros(&UNSIGNED, n))
     } else {
@@ -126,9 +141,10 @@ fn case(draw: &Draw, (step, dtype, n): (AdamwStep, DType, usize), name: String) 
     let [param_after, m_after, v_after] = after;
     let [param_errors, m_errors, v_errors] = errors;
     let shape = fixed([n]);
-    let case = OpCase::flat("adamw8bit", name).input(&shape, DType::F32, &gradient);
-    let expected = Near::new(param_after, param_errors);
-    let case = case.updated(&shape, dtype, &param, expected);
+    let case = OpCase::flat("adamw8bit", name).version(stored.version);
+    let case = case.input(&shape, stored.gradient, &gradient);
+    let expected = stored.param(Near::new(param_after, param_errors), step.step);
+    let case = case.updated(&shape, stored.param, &param, expected);
     let blocks = fixed([n.div_ceil(BLOCK)]);
     let moments = [(m, m_after, m_errors), (v, v_after, v_errors)];
     let case = moments
@@ -138,5 +154,5 @@ fn case(draw: &Draw, (step, dtype, n): (AdamwStep, DType, usize), name: String) 
             let case = case.updated(&shape, DType::U8, &moment.codes, codes);
             case.updated(&blocks, DType::F32, &moment.absmax, absmax)
         });
-    case.scalars(&step.scalars())
+    case.scalars(&[&step.scalars()[..], &stored.more_scalars()].concat())
 }

@@ -26,7 +26,7 @@ fn check_of(op: &str, version: u32) -> String {
 /// Calls `body` with every case.
 fn each(mut body: impl FnMut(&str, &OpCase)) {
     for op in all() {
-        for case in (op.cases)(&Draw::KIT) {
+        for case in op.all_cases(&Draw::KIT) {
             body(op.name, &case);
         }
     }

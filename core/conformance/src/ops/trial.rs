@@ -57,7 +57,7 @@ pub fn trials(devices: &[(&str, &dyn Device)], op: &OpCheck, seed: u64) -> Vec<O
 /// The random cases of a seed.
 pub(super) fn cases(op: &OpCheck, seed: u64) -> Vec<OpCase> {
     let draw = Draw::seeded(seed);
-    let mut cases = (op.cases)(&draw);
+    let mut cases = op.all_cases(&draw);
     for case in &mut cases {
         let request = &mut case.request;
         if request.max_tokens > 0 {

@@ -1,26 +1,45 @@
 //! The ops of optimizers: a step of each as one plain loop in f64, and its cases. The steps know
 //! nothing of kernels; torch's golden values are compared with them.
 
-use espalier_interface::DType;
-
 use super::case::{Near, OpCase};
 use super::cases::fixed;
 use super::dice::Dice;
 use super::draw::Draw;
 use super::op_check::OpCheck;
 use super::rounding::U;
+use super::stored::{FIRST_VERSION, NARROW, STOCHASTIC, Stored};
 
 /// Their checks.
 pub(super) const OPS: &[OpCheck] = &[
     OpCheck {
         name: "op.adamw",
         asserts: "a step of torch.optim.AdamW on param and moments",
-        cases: adamw,
+        cases: |draw| adamw(draw, &FIRST_VERSION),
+    },
+    OpCheck {
+        name: "op.adamw.2",
+        asserts: "the same with gradient and moments in bf16",
+        cases: |draw| adamw(draw, &NARROW),
+    },
+    OpCheck {
+        name: "op.adamw.3",
+        asserts: "the same with a param in bf16 that is rounded by random bits",
+        cases: |draw| adamw(draw, &STOCHASTIC),
     },
     OpCheck {
         name: "op.sgd",
         asserts: "a step of torch.optim.SGD on param and momentum",
-        cases: sgd,
+        cases: |draw| sgd(draw, &FIRST_VERSION),
+    },
+    OpCheck {
+        name: "op.sgd.2",
+        asserts: "the same with gradient and momentum in bf16",
+        cases: |draw| sgd(draw, &NARROW),
+    },
+    OpCheck {
+        name: "op.sgd.3",
+        asserts: "the same with a param in bf16 that is rounded by random bits",
+        cases: |draw| sgd(draw, &STOCHASTIC),
     },
 ];
 
@@ -135,19 +154,20 @@ pub(super) fn random_adamw(dice: &Dice) -> (usize, (&'static str, AdamwStep)) {
     (dice.length(), ("a step", step))
 }
 
-/// `adamw`: the first step and a late one, with and without decay, params in each dtype.
-fn adamw(draw: &Draw) -> Vec<OpCase> {
+/// `adamw`: the first step and a late one, with and without decay, operands in each dtype.
+fn adamw(draw: &Draw, all: &[Stored]) -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for dtype in draw.each(&[DType::F32, DType::BF16]) {
+    for stored in draw.each(all) {
+        let Stored {
+            param: dtype,
+            state,
+            ..
+        } = stored;
         let kit = LENGTHS.map(|n| [(n, ("first step", FIRST)), (n, ("late step", LATE))]);
         for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_adamw) {
-            let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
-            let m = draw.numbers(n, DType::F32, 3);
-            let v: Vec<f64> = draw
-                .numbers(n, DType::F32, 4)
-                .iter()
-                .map(|v| v.abs())
-                .collect();
+            let gradient = draw.numbers(n, stored.gradient, 2);
+            let (param, m) = (draw.numbers(n, dtype, 1), draw.numbers(n, state, 3));
+            let v: Vec<f64> = draw.numbers(n, state, 4).iter().map(|v| v.abs()).collect();
             let after = adamw_step(step, &gradient, [&param, &m, &v]);
             let mut bounds = [Vec::new(), Vec::new(), Vec::new()];
             for i in 0..n {
@@ -162,13 +182,14 @@ fn adamw(draw: &Draw) -> Vec<OpCase> {
             let [param_bounds, m_bounds, v_bounds] = bounds;
             let [param_after, m_after, v_after] = after;
             let shape = fixed([n]);
-            let case = OpCase::flat("adamw", format!("param {dtype}, {n} elements, {name}"));
-            let case = case.input(&shape, DType::F32, &gradient);
-            let case = case.scalars(&step.scalars());
-            let expected = Near::new(param_after, param_bounds);
+            let name = format!("{}, {n} elements, {name}", stored.words());
+            let case = OpCase::flat("adamw", name).version(stored.version);
+            let case = case.input(&shape, stored.gradient, &gradient);
+            let case = case.scalars(&[&step.scalars()[..], &stored.more_scalars()].concat());
+            let expected = stored.param(Near::new(param_after, param_bounds), step.step);
             let case = case.updated(&shape, dtype, &param, expected);
-            let case = case.updated(&shape, DType::F32, &m, Near::new(m_after, m_bounds));
-            cases.push(case.updated(&shape, DType::F32, &v, Near::new(v_after, v_bounds)));
+            let case = case.updated(&shape, state, &m, Near::new(m_after, m_bounds));
+            cases.push(case.updated(&shape, state, &v, Near::new(v_after, v_bounds)));
         }
     }
     cases
@@ -203,8 +224,8 @@ pub fn sgd_step(step: SgdStep, gradient: &[f64], [param, buffer]: [&[f64]; 2]) -
 }
 
 /// `sgd`: with decay and Nesterov's momentum, with momentum alone and clipped, and without a
-/// buffer; params in each dtype.
-fn sgd(draw: &Draw) -> Vec<OpCase> {
+/// buffer; operands in each dtype.
+fn sgd(draw: &Draw, all: &[Stored]) -> Vec<OpCase> {
     let plain = SgdStep {
         learning_rate: 0.3,
         momentum: 0.0,
@@ -225,7 +246,7 @@ fn sgd(draw: &Draw) -> Vec<OpCase> {
         ..heavy
     };
     let mut cases = Vec::new();
-    for dtype in draw.each(&[DType::F32, DType::BF16]) {
+    for stored in draw.each(all) {
         let kit = LENGTHS.map(|n| {
             [
                 (n, ("plain", plain)),
@@ -234,7 +255,7 @@ fn sgd(draw: &Draw) -> Vec<OpCase> {
             ]
         });
         for (n, (name, step)) in draw.shapes(kit.as_flattened(), random_sgd) {
-            cases.push(sgd_case(draw, step, dtype, n, name));
+            cases.push(sgd_case(draw, step, stored, n, name));
         }
     }
     cases
@@ -259,9 +280,10 @@ fn random_sgd(dice: &Dice) -> (usize, (&'static str, SgdStep)) {
 
 /// The scaled gradient with decay errs by 3 u of its terms, the buffer by 2 more, and the step by 5
 /// of its own. A step of Nesterov's momentum is the longest.
-fn sgd_case(draw: &Draw, step: SgdStep, dtype: DType, n: usize, name: &str) -> OpCase {
-    let (param, gradient) = (draw.numbers(n, dtype, 1), draw.numbers(n, DType::F32, 2));
-    let buffer = draw.numbers(n, DType::F32, 3);
+fn sgd_case(draw: &Draw, step: SgdStep, stored: Stored, n: usize, name: &str) -> OpCase {
+    let param = draw.numbers(n, stored.param, 1);
+    let gradient = draw.numbers(n, stored.gradient, 2);
+    let buffer = draw.numbers(n, stored.state, 3);
     let [param_after, buffer_after] = sgd_step(step, &gradient, [&param, &buffer]);
     let mut bounds = [Vec::new(), Vec::new()];
     for i in 0..n {
@@ -273,18 +295,27 @@ fn sgd_case(draw: &Draw, step: SgdStep, dtype: DType, n: usize, name: &str) -> O
     }
     let [param_bounds, buffer_bounds] = bounds;
     let shape = fixed([n]);
-    let case = OpCase::flat("sgd", format!("param {dtype}, {n} elements, {name}"));
-    let case = case.input(&shape, DType::F32, &gradient).scalars(&[
+    let name = format!("{}, {n} elements, {name}", stored.words());
+    let case = OpCase::flat("sgd", name).version(stored.version);
+    let case = case.input(&shape, stored.gradient, &gradient);
+    let mut scalars = vec![
         step.learning_rate,
         step.momentum,
         step.nesterov,
         step.weight_decay,
         step.factor,
-    ]);
-    let case = case.updated(&shape, dtype, &param, Near::new(param_after, param_bounds));
+    ];
+    let number = 3.0;
+    if stored.version == 3 {
+        scalars.push(number);
+        scalars.extend(stored.more_scalars());
+    }
+    let case = case.scalars(&scalars);
+    let expected = stored.param(Near::new(param_after, param_bounds), number);
+    let case = case.updated(&shape, stored.param, &param, expected);
     if step.momentum == 0.0 {
         return case;
     }
     let expected = Near::new(buffer_after, buffer_bounds);
-    case.updated(&shape, DType::F32, &buffer, expected)
+    case.updated(&shape, stored.state, &buffer, expected)
 }

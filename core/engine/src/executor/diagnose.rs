@@ -42,7 +42,7 @@ impl Executor {
                 [StateKind::Values, StateKind::Gradients].map(|kept| self.own_piece(index, kept).1);
             for (what, range, dtype) in [
                 ("param", values, dtype),
-                ("gradient of", gradient, self.dtypes.reduce),
+                ("gradient of", gradient, self.dtypes.gradients),
             ] {
                 if let Some(at) = self.not_finite_by_host(range, dtype)? {
                     let tensor = format!("{what} `{}`", param.name);

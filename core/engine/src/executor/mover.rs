@@ -214,18 +214,18 @@ impl Executor {
         let label = self.label("reduce", unit, RegionKind::Gradients);
         let wire = self.own_region(task, RegionKind::Wire);
         let travels = match wire {
-            Some(_) => self.shard_layout.wire.unwrap_or(self.dtypes.reduce),
-            None => self.dtypes.reduce,
+            Some(_) => self.shard_layout.wire.unwrap_or(self.dtypes.gradients),
+            None => self.dtypes.gradients,
         };
         if !self.shard_layout.is_cut(unit) {
             let own = self.own_region(task, RegionKind::Gradients);
             let own = own.unwrap_or_else(|| self.storage.kept(unit, StateKind::Gradients));
             let data = wire.unwrap_or(own);
-            self.cast(own, data, [self.dtypes.reduce, travels], task)?;
+            self.cast(own, data, [self.dtypes.gradients, travels], task)?;
             if self.peers.world().ranks > 1 {
                 self.all_reduce(self.call(task, &label), travels, data)?;
             }
-            return self.cast(data, own, [travels, self.dtypes.reduce], task);
+            return self.cast(data, own, [travels, self.dtypes.gradients], task);
         }
         let own = match self.own_region(task, RegionKind::Reduced) {
             Some(region) => region,
@@ -245,16 +245,16 @@ impl Executor {
                     part(wire, &(0..parts * bytes), 1),
                     part(wire, &(parts * bytes..wire.bytes), 1),
                 ];
-                self.cast(all, split[0], [self.dtypes.reduce, travels], task)?;
+                self.cast(all, split[0], [self.dtypes.gradients, travels], task)?;
                 (split[0], split[1])
             }
         };
         if self.peers.world().ranks == 1 {
             self.copy(send, recv, task)?;
-            return self.cast(recv, own, [travels, self.dtypes.reduce], task);
+            return self.cast(recv, own, [travels, self.dtypes.gradients], task);
         }
         self.reduce_scatter(self.call(task, &label), travels, send, recv)?;
-        self.cast(recv, own, [travels, self.dtypes.reduce], task)
+        self.cast(recv, own, [travels, self.dtypes.gradients], task)
     }
 
     /// Casts elements to another dtype. Does nothing where both ranges are the same.

@@ -95,7 +95,7 @@ impl Executor {
         let unit = self.params[param].unit;
         let run = self.whole(unit, RegionKind::Gradients, regions)?;
         let elements = self.shard_layout.flat_params[unit].elements_of(param);
-        Ok(part(run, elements, self.dtypes.reduce.bytes()))
+        Ok(part(run, elements, self.dtypes.gradients.bytes()))
     }
 
     /// The region of a unit that holds `kind`.

@@ -78,7 +78,7 @@ impl PreparedKernels {
         let zero_whole = match gradients {
             0 => None,
             all => {
-                let gradients = Operand::flat(all, dtypes.reduce);
+                let gradients = Operand::flat(all, dtypes.gradients);
                 Some(maker.flat("zero", vec![], vec![gradients])?)
             }
         };

@@ -56,7 +56,7 @@ impl Executor {
     pub fn state_dtype(&self, param: usize, part: StatePart) -> DType {
         match (&self.params[param].layout, part) {
             (WeightLayout::Dense(dtype), StatePart::Values) => *dtype,
-            (_, StatePart::Values) => self.dtypes.reduce,
+            (_, StatePart::Values) => self.dtypes.params,
             (_, StatePart::State(tensor)) => self.tensor(tensor).dtype,
         }
     }
@@ -185,7 +185,7 @@ impl Executor {
                 (tensor.range(&of_param), piece)
             }
             StateKind::Gradients => {
-                let piece = storage::part(run, &of_part, self.dtypes.reduce.bytes());
+                let piece = storage::part(run, &of_part, self.dtypes.gradients.bytes());
                 (of_param, piece)
             }
             StateKind::Values | StateKind::Frozen | StateKind::Saved => {

@@ -114,7 +114,7 @@ impl Executor {
             return given.during("download");
         }
         let (_, range) = self.own_piece(param, StateKind::Gradients);
-        self.read(range, self.dtypes.reduce)
+        self.read(range, self.dtypes.gradients)
     }
 
     /// Sets a dense param.

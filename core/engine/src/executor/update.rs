@@ -1,8 +1,9 @@
 //! The optimizer's step: reduced gradients -> new values and state of the trainable params.
 
-use espalier_interface::optimizer::ParamSize;
+use espalier_interface::optimizer::{ParamSize, scalar};
 use espalier_interface::schedule::Act;
-use espalier_plan::param_groups::GroupPart;
+use espalier_interface::stochastic;
+use espalier_plan::param_groups::{GroupPart, OnlyParam};
 use espalier_plan::step_plan::{RegionKind, Task};
 
 use super::Executor;
@@ -58,10 +59,11 @@ impl Executor {
             group,
             size,
             elements,
+            only,
         } in parts
         {
             ranges.clear();
-            ranges.push(part(run.gradients, elements, self.dtypes.reduce.bytes()));
+            ranges.push(part(run.gradients, elements, self.dtypes.gradients.bytes()));
             ranges.push(part(run.values, elements, self.dtypes.params.bytes()));
             let of_run = own.start + elements.start..own.start + elements.end;
             let state = self.optimizer().tensors_of(*size);
@@ -75,9 +77,28 @@ impl Executor {
                 ParamSize::Large => &update.large,
                 ParamSize::Small => &update.small,
             };
-            self.launch_flat(&kernel, &ranges, &scalars[*group])?;
+            match only {
+                None => self.launch_flat(&kernel, &ranges, &scalars[*group])?,
+                Some(only) => {
+                    let scalars = self.scalars_of(*only, *size, &scalars[*group]);
+                    self.launch_flat(&kernel, &ranges, &scalars)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The scalars of a launch on the elements of one param alone, given those of its group.
+    fn scalars_of(&self, only: OnlyParam, size: ParamSize, of_group: &[f64]) -> Vec<f64> {
+        let [low, high] = stochastic::name_words(&self.params[only.param].name);
+        let names = &self.optimizer().of_size(size).scalars;
+        let of_launch = |(name, value): (&String, &f64)| match name.as_str() {
+            scalar::NAME_LOW => f64::from(low),
+            scalar::NAME_HIGH => f64::from(high),
+            scalar::FIRST => only.first as f64,
+            _ => *value,
+        };
+        names.iter().zip(of_group).map(of_launch).collect()
     }
 
     /// The operands of a unit's update: the bytes that it has brought, else those that this

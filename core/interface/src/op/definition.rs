@@ -9,7 +9,7 @@ use crate::graph::ValueType;
 use crate::{OpId, PluginError, Result};
 
 pub use call::{OpCall, OperandType, ParamType};
-pub(in crate::op) use call::{fixed, per_token, reduced, rows};
+pub(in crate::op) use call::{fixed, gradient_dtype, per_token, reduced, rows};
 pub use cost::{OpFlops, OpTraffic, operand_traffic};
 
 /// The definition of an op: all that host and backends have to agree on but its arithmetic.
@@ -106,7 +106,7 @@ pub struct OutputDefinition {
 pub enum Writing {
     /// It is written whole; what it held before does not matter.
     Whole,
-    /// The result is added to it, in the reduce dtype: the gradient of a param.
+    /// The result is added to it, in the reduce dtype or bf16: the gradient of a param.
     Accumulated,
     /// It is read and changed.
     Updated,

@@ -4,8 +4,8 @@
 //! `transposed`, the weight is `[D, V]` and a token is a column.
 
 use super::definition::{
-    AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed, optional,
-    reduced, rows, written,
+    AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed,
+    gradient_dtype, optional, rows, written,
 };
 use crate::Result;
 use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
@@ -49,7 +49,10 @@ fn infer_backward(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
             )));
         }
     }
-    Ok(vec![fixed(&stated, reduced(call.inputs[0].dtype))])
+    Ok(vec![fixed(
+        &stated,
+        gradient_dtype(call, 0, call.inputs[0].dtype),
+    )])
 }
 
 /// The memory layout of an embedding's weight.

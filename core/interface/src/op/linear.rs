@@ -27,7 +27,7 @@
 
 use super::definition::{
     AttributeDefinition, AttributeKind, OpCall, OpDefinition, OpFlops, OpTraffic, accumulated,
-    dense, fixed, in_any_format, operand_traffic, optional, reduced, rows, written,
+    dense, fixed, gradient_dtype, in_any_format, operand_traffic, optional, rows, written,
 };
 use crate::Result;
 use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
@@ -120,7 +120,8 @@ pub(super) static LINEAR_INPUT_BACKWARD_3: OpDefinition = OpDefinition {
         call.expect(0, &rows(n, dy))?;
         call.expect(1, &rows(m, dy))?;
         call.expect_optional(2, &rows(m, dy))?;
-        Ok(vec![rows(m, dy), fixed(&[n, m], reduced(dy))])
+        let dweight = fixed(&[n, m], gradient_dtype(call, 1, dy));
+        Ok(vec![rows(m, dy), dweight])
     })
 };
 
@@ -179,7 +180,8 @@ pub(super) static LINEAR_INPUT_BACKWARD_4: OpDefinition = OpDefinition {
         call.expect(2, &rows(m, dy))?;
         call.expect_optional(3, &rows(m, dy))?;
         call.expect_param(1, &[r, m])?;
-        Ok(vec![rows(m, dy), fixed(&[r, m], reduced(dy))])
+        let ddown = fixed(&[r, m], gradient_dtype(call, 1, dy));
+        Ok(vec![rows(m, dy), ddown])
     })
 };
 
@@ -207,7 +209,10 @@ pub(super) static BIAS_BACKWARD: OpDefinition = OpDefinition {
     ..OpDefinition::new("bias_backward", |call| {
         let width = call.width(0)?;
         let extents = call.stated_elements(0, width)?;
-        Ok(vec![fixed(&extents, reduced(call.inputs[0].dtype))])
+        Ok(vec![fixed(
+            &extents,
+            gradient_dtype(call, 0, call.inputs[0].dtype),
+        )])
     })
 };
 
@@ -235,7 +240,7 @@ fn weight_gradient(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
     let [n, m] = [call.width(0)?, call.width(1)?];
     let dy = call.inputs[0].dtype;
     call.expect(1, &rows(m, dy))?;
-    Ok(vec![fixed(&[n, m], reduced(dy))])
+    Ok(vec![fixed(&[n, m], gradient_dtype(call, 0, dy))])
 }
 
 /// Checks that `alpha`, if it is there, may be that of a gradient.

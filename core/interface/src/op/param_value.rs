@@ -2,7 +2,7 @@
 //!
 //! `param_value_backward`: dy -> dparam.
 
-use super::definition::{OpDefinition, accumulated, fixed, in_any_format, reduced, written};
+use super::definition::{OpDefinition, accumulated, fixed, gradient_dtype, in_any_format, written};
 use super::linear::params_read;
 use crate::DType;
 use crate::graph::{Attributes, Dim, Graph, ParamId, ValueId, ValueType};
@@ -22,7 +22,7 @@ pub(super) static PARAM_VALUE_BACKWARD: OpDefinition = OpDefinition {
     outputs: &[accumulated("dparam")],
     ..OpDefinition::new("param_value_backward", |call| {
         let dy = call.float(0)?;
-        let dtype = reduced(dy.dtype);
+        let dtype = gradient_dtype(call, 0, dy.dtype);
         Ok(vec![ValueType { dtype, ..dy }])
     })
 };

@@ -9,8 +9,8 @@
 //! makes it.
 
 use super::definition::{
-    AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed, needed,
-    reduced, written,
+    AttributeDefinition, AttributeKind, OpCall, OpDefinition, accumulated, dense, fixed,
+    gradient_dtype, needed, written,
 };
 use crate::Result;
 use crate::graph::{Attributes, Graph, ParamId, ValueId, ValueType};
@@ -51,7 +51,7 @@ pub(super) static RMS_NORM_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
         call.expect(1, &dy)?;
         let stated = call.stated_extents(0)?;
         check_group(call, "output `dweight`", &stated)?;
-        Ok(vec![fixed(&stated, reduced(dy.dtype))])
+        Ok(vec![fixed(&stated, gradient_dtype(call, 0, dy.dtype))])
     })
 };
 

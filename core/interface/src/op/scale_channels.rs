@@ -3,7 +3,7 @@
 //!
 //! `scale_channels_weight_backward`: dy, x `[T, N]` -> dweight of `N` elements.
 
-use super::definition::{OpDefinition, accumulated, dense, fixed, reduced, written};
+use super::definition::{OpDefinition, accumulated, dense, fixed, gradient_dtype, written};
 use crate::graph::{Attributes, Graph, ParamId, ValueId};
 
 pub(super) static SCALE_CHANNELS: OpDefinition = OpDefinition {
@@ -25,7 +25,7 @@ pub(super) static SCALE_CHANNELS_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
         let dy = call.float(0)?;
         call.expect(1, &dy)?;
         let extents = call.stated_elements(0, width)?;
-        Ok(vec![fixed(&extents, reduced(dy.dtype))])
+        Ok(vec![fixed(&extents, gradient_dtype(call, 0, dy.dtype))])
     })
 };
 

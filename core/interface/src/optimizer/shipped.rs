@@ -14,6 +14,7 @@ fn adamw() -> OptimizerSpec {
     OptimizerSpec {
         name: "adamw".to_owned(),
         op: "adamw".to_owned(),
+        version: 1,
         scalars: scalars("adamw"),
         settings: vec![
             setting("betas", &["beta1", "beta2"], Bounds::Fraction),
@@ -44,6 +45,7 @@ fn adamw8bit() -> OptimizerSpec {
     OptimizerSpec {
         name: "adamw8bit".to_owned(),
         op: "adamw8bit".to_owned(),
+        version: 1,
         scalars: scalars("adamw8bit"),
         settings,
         state: vec![
@@ -65,6 +67,7 @@ fn sgd() -> OptimizerSpec {
     OptimizerSpec {
         name: "sgd".to_owned(),
         op: "sgd".to_owned(),
+        version: 1,
         scalars: scalars("sgd"),
         settings: vec![
             setting("momentum", &["momentum"], Bounds::Fraction),

@@ -21,16 +21,13 @@ fn blockwise(block: u64) -> OptimizerSpec {
         ],
         ..OptimizerSpec::default()
     }
-    .of_run(&|_| 0.0, &|dtype| match dtype {
-        DType::REDUCE => DType::F32,
-        concrete => concrete,
-    })
+    .of_run(&|_| 0.0, Numbers::all(DType::F32))
 }
 
 #[test]
 fn adamw_keeps_two_numbers_of_each_element() {
     let adamw = OptimizerSpec::named("adamw").expect("shipped");
-    let adamw = adamw.of_run(&|_| 0.5, &|_| DType::F32);
+    let adamw = adamw.of_run(&|_| 0.5, Numbers::all(DType::F32));
     let names: Vec<&str> = adamw.state.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["first_moment", "second_moment"]);
     assert_eq!((adamw.state_bytes(640), adamw.granule()), (640 * 8, 64));
@@ -53,7 +50,7 @@ fn state_without_its_scalar_is_not_kept() {
     let mut spec = blockwise(64);
     spec.state[0].kept_with = Some("momentum".to_owned());
     let kept = |momentum| {
-        let spec = spec.clone().of_run(&|_| momentum, &|dtype| dtype);
+        let spec = spec.clone().of_run(&|_| momentum, Numbers::all(DType::F32));
         spec.state.len()
     };
     assert_eq!((kept(0.9), kept(0.0)), (4, 3));
@@ -68,7 +65,7 @@ fn a_param_is_small_by_its_elements() {
         elements: 0,
         optimizer: adamw,
     }));
-    let of_run = |least| spec.clone().of_run(&|_| least, &|_| DType::F32);
+    let of_run = |least| spec.clone().of_run(&|_| least, Numbers::all(DType::F32));
     let (found, all) = (of_run(4096.0), of_run(0.0));
     let sizes = [4095, 4096].map(|elements| found.size_of(elements));
     assert_eq!(sizes, [ParamSize::Small, ParamSize::Large]);
@@ -92,8 +89,19 @@ fn every_scalar_is_the_steps_or_a_settings() {
         scalar::WEIGHT_DECAY,
         scalar::STEP,
         scalar::FACTOR,
+        scalar::SEED_LOW,
+        scalar::SEED_HIGH,
+        scalar::NAME_LOW,
+        scalar::NAME_HIGH,
+        scalar::FIRST,
     ];
-    for spec in OptimizerSpec::shipped() {
+    let stochastic = Numbers {
+        rounding: Rounding::Stochastic,
+        ..Numbers::all(DType::F32)
+    };
+    let of_run = |spec: OptimizerSpec| spec.of_run(&|_| 1.0, stochastic);
+    let shipped = OptimizerSpec::shipped().into_iter();
+    for spec in shipped.clone().chain(shipped.map(of_run)) {
         let settings = spec.settings.iter().flat_map(|setting| &setting.scalars);
         let known: Vec<&str> = own
             .into_iter()
@@ -103,4 +111,36 @@ fn every_scalar_is_the_steps_or_a_settings() {
             assert!(known.contains(&name.as_str()), "{}: `{name}`", spec.name);
         }
     }
+}
+
+#[test]
+fn the_op_has_the_version_of_the_runs_numbers() {
+    let plain = Numbers::all(DType::F32);
+    let narrow = Numbers {
+        gradients: DType::BF16,
+        state: DType::BF16,
+        ..plain
+    };
+    let stochastic = Numbers {
+        rounding: Rounding::Stochastic,
+        ..plain
+    };
+    for spec in OptimizerSpec::shipped() {
+        for (numbers, version) in [(plain, 1), (narrow, 2), (stochastic, 3)] {
+            let spec = spec.clone().of_run(&|_| 1.0, numbers);
+            assert_eq!(spec.version, version, "{}", spec.name);
+            assert_eq!(spec.updates_params_apart(), version == 3, "{}", spec.name);
+            assert!(definition(&spec.op, version).is_some(), "{}", spec.name);
+        }
+    }
+    let of_run = |name: &str| {
+        let spec = OptimizerSpec::named(name).expect("shipped");
+        spec.of_run(&|_| 1.0, narrow)
+    };
+    let adamw = of_run("adamw");
+    assert_eq!((adamw.state_bytes(640), adamw.granule()), (640 * 4, 64));
+    assert_eq!(of_run("sgd").state_bytes(640), 640 * 2);
+    // Codes and absmax stay.
+    let coded = of_run("adamw8bit").state_bytes(4096);
+    assert_eq!(coded, 2 * (4096 + 16 * 4));
 }

@@ -80,7 +80,7 @@ impl Arithmetic {
         let gradient = if plan.shard_layout.updates_in_backward {
             0
         } else {
-            plan.dtypes.reduce.bytes()
+            plan.dtypes.gradients.bytes()
         };
         let each = plan.dtypes.params.bytes() + gradient;
         found.trained_bytes = elements * each + plan.shard_layout.state_bytes();

@@ -79,7 +79,7 @@ impl Mul<u64> for Moved {
 pub struct Mover {
     shard_layout: ShardLayout,
     sizes: Vec<RegionSizes>,
-    reduce: DType,
+    gradients: DType,
     world: World,
 }
 
@@ -89,7 +89,7 @@ impl Mover {
         Mover {
             shard_layout: plan.shard_layout.clone(),
             sizes: plan.shard_layout.region_sizes(plan.dtypes),
-            reduce: plan.dtypes.reduce,
+            gradients: plan.dtypes.gradients,
             world: plan.demand.world,
         }
     }
@@ -154,7 +154,7 @@ impl Mover {
     /// (reduce-scatter). A sum over ranks that hold the same part, or over all ranks where nothing
     /// is cut, takes two such rounds (all-reduce).
     fn reduced(&self, unit: usize) -> Moved {
-        let wire = self.shard_layout.wire.unwrap_or(self.reduce).bytes();
+        let wire = self.shard_layout.wire.unwrap_or(self.gradients).bytes();
         let own = self.shard_layout.own_elements(unit) * wire;
         let (world, parts) = (u64::from(self.world.ranks), self.shard_layout.parts);
         if !self.shard_layout.is_cut(unit) {

@@ -41,7 +41,7 @@ pub(super) fn request(
             name: unit.name.clone(),
             frozen: frozen.map(Param::bytes).sum(),
             trainable: elements * dtypes.params.bytes(),
-            gradients: elements * dtypes.reduce.bytes(),
+            gradients: elements * dtypes.gradients.bytes(),
             optimizer: flat.state_bytes(optimizer),
             saved: program.blocks[index].bytes,
             forward_reads: forward.into_iter().collect(),

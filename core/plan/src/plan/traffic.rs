@@ -78,7 +78,7 @@ impl Traffic {
 /// For each unit, the bytes of the norm of its gradients, and those of its update. The update reads
 /// and writes values and optimizer state, reads the gradient and sets it to zero.
 pub fn of_updates(shard_layout: &ShardLayout, dtypes: Dtypes) -> Vec<[u64; 2]> {
-    let [values, gradient] = [dtypes.params, dtypes.reduce].map(DType::bytes);
+    let [values, gradient] = [dtypes.params, dtypes.gradients].map(DType::bytes);
     let of_unit = |unit: usize| {
         let (elements, state) = (
             shard_layout.own_elements(unit),

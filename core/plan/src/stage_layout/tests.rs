@@ -46,11 +46,7 @@ fn layout(place: Place) -> StageLayout {
         wire: None,
         ..ShardLayout::default()
     };
-    let dtypes = Dtypes {
-        compute: DType::F32,
-        reduce: DType::F32,
-        params: DType::F32,
-    };
+    let dtypes = Dtypes::all(DType::F32);
     StageLayout::new(&shard_layout, dtypes)
 }
 

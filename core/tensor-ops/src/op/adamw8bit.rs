@@ -8,6 +8,7 @@ use espalier_interface::op::ADAMW8BIT_BLOCK;
 use espalier_interface::{DType, Result};
 
 use super::optimizers::{check_gradient, flat};
+use super::rounding::Rounding;
 use super::{Kernel, Op, Temporaries};
 use crate::launch::{Launch, lock};
 use crate::{Compare, Memory, Reduce, Tensors, Unary};
@@ -15,11 +16,11 @@ use crate::{Compare, Memory, Reduce, Tensors, Unary};
 const BLOCK: usize = ADAMW8BIT_BLOCK as usize;
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
-    let op = Op::new("adamw8bit", adamw8bit);
-    vec![Op {
+    let op = |version| Op {
         temporaries: Temporaries::Parts(32),
-        ..op
-    }]
+        ..Op::new("adamw8bit", adamw8bit).version(version)
+    };
+    [1, 2, 3].map(op).into()
 }
 
 /// A map's values `[256]` and the codes of its steps `[STEPS]`, i64, as tensors.
@@ -47,6 +48,7 @@ struct Coded<'a, T> {
 
 fn adamw8bit<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     check_gradient(asked)?;
+    let rounding = Rounding::of(asked)?;
     let places = asked.scalars([
         "learning_rate",
         "beta1",
@@ -85,7 +87,7 @@ fn adamw8bit<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>
             let denominator = library.affine(&library.div(&root, &divisor)?, 1.0, eps)?;
             let moved = library.scaled(&m, rate / correction1)?;
             let param = library.sub(&param, &library.div(&moved, &denominator)?)?;
-            launch.write(&param, &part(1))?;
+            rounding.write(launch, &param, begin, &part(1))?;
             encode(launch, &m, &first)?;
             encode(launch, &v, &second)
         })

@@ -1,20 +1,28 @@
-//! `adamw` and `sgd`, in the order of operations of torch's.
+//! `adamw` and `sgd`, in the order of operations of torch's. What is narrower than f32 is widened,
+//! updated and rounded once.
 
 use espalier_host_device::{Asked, Setting};
 use espalier_interface::{DType, PluginError, Result};
 
-use super::{Kernel, Op};
+use super::rounding::Rounding;
+use super::{Kernel, Op, Prepare};
 use crate::launch::Launch;
 use crate::{Memory, Tensors, Unary};
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
-    vec![Op::new("adamw", adamw), Op::new("sgd", sgd)]
+    let versions = [1, 2, 3].into_iter();
+    let ops = versions.flat_map(|version| {
+        [("adamw", adamw as Prepare<L>), ("sgd", sgd)]
+            .map(|(name, prepare)| Op::new(name, prepare).version(version))
+    });
+    ops.collect()
 }
 
-/// Refuses gradients that are not in the reduce dtype.
+/// Refuses gradients that are not in the reduce dtype, in version 1 of an op.
 pub(super) fn check_gradient(asked: &Asked<'_>) -> Result<()> {
     match asked.input(0).dtype {
         DType::F32 => Ok(()),
+        DType::BF16 if asked.request.version > 1 => Ok(()),
         other => Err(asked.bad_dtype(other, "f32")),
     }
 }
@@ -29,6 +37,7 @@ pub(super) fn flat<L: Tensors>(launch: &Launch<'_, L>) -> Vec<Memory> {
 
 fn adamw<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     check_gradient(asked)?;
+    let rounding = Rounding::of(asked)?;
     let places = asked.scalars([
         "learning_rate",
         "beta1",
@@ -61,7 +70,7 @@ fn adamw<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
             let denominator = library.affine(&library.div(&root, &divisor)?, 1.0, eps)?;
             let step = library.scaled(&m, rate / correction1)?;
             let param = library.sub(&kept, &library.div(&step, &denominator)?)?;
-            launch.write(&param, &part(1))?;
+            rounding.write(launch, &param, begin, &part(1))?;
             launch.write(&m, &part(2))?;
             launch.write(&v, &part(3))
         })
@@ -70,6 +79,7 @@ fn adamw<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
 
 fn sgd<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     check_gradient(asked)?;
+    let rounding = Rounding::of(asked)?;
     let places = asked.scalars([
         "learning_rate",
         "momentum",
@@ -101,7 +111,7 @@ fn sgd<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
                 launch.write(&buffer, &part(2))?;
             }
             let param = library.sub(&param, &library.scaled(&step, rate)?)?;
-            launch.write(&param, &part(1))
+            rounding.write(launch, &param, begin, &part(1))
         })
     }))
 }

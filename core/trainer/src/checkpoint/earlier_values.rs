@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 /// Config version that this program records as `config_version`; records without one have version
 /// 1.
-pub const CONFIG_VERSION: u64 = 4;
+pub const CONFIG_VERSION: u64 = 5;
 
 /// Changes since version 1, in order: the version of the change, the key, and the JSON value for
 /// older runs whose user sets none. The value is the old default, or the behaviour before the key
@@ -33,7 +33,10 @@ const ROWS: &[(u64, &str, &str)] = &[
     (4, "optim.in_backward", "false"),
     (4, "optim.min_8bit_size", "4096"),
     (4, "model.train_only", "[]"),
-    (4, "compare.bits", "null"),
+    (5, "compare.bits", "null"),
+    (5, "model.gradients", r#""f32""#),
+    (5, "optim.state", r#""f32""#),
+    (5, "optim.stochastic_rounding", "false"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.

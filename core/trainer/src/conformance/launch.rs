@@ -6,11 +6,7 @@ use espalier_interface::graph::{Attributes, Dim, Graph, Source, ValueType};
 use espalier_interface::{DType, Result};
 
 /// The dtypes of a product.
-const DTYPES: Dtypes = Dtypes {
-    compute: DType::F64,
-    reduce: DType::F64,
-    params: DType::F64,
-};
+const DTYPES: Dtypes = Dtypes::all(DType::F64);
 
 /// A weight and its bytes.
 pub struct Weight {

@@ -8,11 +8,7 @@ use espalier_interface::graph::{Graph, Node, ValueId};
 use espalier_interface::{DType, PluginError, Result, WeightLayout};
 
 /// The dtypes of a merge.
-const DTYPES: Dtypes = Dtypes {
-    compute: DType::F32,
-    reduce: DType::F32,
-    params: DType::F32,
-};
+const DTYPES: Dtypes = Dtypes::all(DType::F32);
 
 /// The input of a fragment in one run.
 pub enum InputRows<'a> {

@@ -140,6 +140,9 @@ impl<'a> Begin<'a, '_> {
         if let Some(idle) = session.idle_ranks(self.swapped.config()) {
             observer.observe(&Event::Note(&idle.to_string()));
         }
+        if let Some(warning) = self.swapped.config().optim.second_moment_warning() {
+            observer.observe(&Event::Warning(&warning));
+        }
         let rate = product_rate(session)?;
         record::complete(circumstances, session, rate)?;
         self.beginning.check(circumstances, observer)?;

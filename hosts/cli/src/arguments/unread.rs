@@ -50,6 +50,7 @@ pub const OUTPUT: &[&str] = &["run.out"];
 pub const NUMBERS: &[&str] = &[
     "model.compute",
     "model.params",
+    "model.gradients",
     "model.train_only",
     "model.keep_f32",
     "model.init",

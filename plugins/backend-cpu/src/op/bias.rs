@@ -3,10 +3,9 @@
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 use espalier_kernels::bias as kernel;
-use espalier_kernels::element::Element;
 
 use super::{Op, Setting};
-use crate::dispatch::compute;
+use crate::dispatch::{compute, gradient};
 
 pub const OPS: &[Op] = &[Op {
     name: "bias_backward",
@@ -14,11 +13,11 @@ pub const OPS: &[Op] = &[Op {
 }];
 
 fn prepare(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    compute!(asked, asked.input(0).dtype, E => {
-        type R = <E as Element>::Acc;
+    let dtype = asked.output(0).dtype;
+    compute!(asked, asked.input(0).dtype, E => gradient!(dtype, E, G => {
         Ok(Made::new(move |call| {
-            kernel::bias_backward(call.services, call.input::<E>(0), call.output::<R>(0));
+            kernel::bias_backward(call.services, call.input::<E>(0), call.output::<G>(0));
             Ok(())
         }))
-    })
+    }))
 }

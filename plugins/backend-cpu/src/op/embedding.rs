@@ -1,9 +1,10 @@
 //! `embedding` and `embedding_backward`.
 
 use espalier_host_device::{Asked, Made};
-use espalier_interface::Result;
+use espalier_interface::{DType, Result};
 use espalier_kernels::element::Element;
 use espalier_kernels::embedding::{self as kernel, Table};
+use half::bf16;
 
 use super::{Op, Setting};
 use crate::dispatch::{compute, stored};
@@ -44,6 +45,17 @@ fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let (dy, gradient) = (asked.input(0), asked.output(0));
     let columns = asked.columns(gradient);
     let (table, vocab) = table(asked, [asked.elements(gradient) / columns.max(1), columns]);
+    if gradient.dtype == DType::BF16 {
+        let bytes = asked.max_tokens() * size_of::<i32>();
+        return compute!(asked, dy.dtype, E => {
+            let run = Made::new(move |call| {
+                let (dy, tokens) = (call.input::<E>(0), call.integers(1));
+                let (dweight, order) = (call.output::<bf16>(0), call.workspace(tokens.len()));
+                kernel::narrow_embedding_backward(call.services, dy, (tokens, order), vocab, table, dweight)
+            });
+            Ok(run.with_workspace(bytes))
+        });
+    }
     compute!(asked, dy.dtype, E => {
         type R = <E as Element>::Acc;
         Ok(Made::new(move |call| {

@@ -1,16 +1,19 @@
 //! `linear`, `linear_input_backward` and `linear_weight_backward`, over dense and packed weights.
 #![allow(unsafe_code)] // A plugin's decode function is called.
 
+mod gradient;
+
 use espalier_host_device::{Asked, Call, Callback, Epilogue, MOST_RANGES, Made, Number};
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{Result, WeightLayout};
 use espalier_kernels::added::Added;
 use espalier_kernels::decode::{CallbackDecoder, FormatDecoder, Packed};
 use espalier_kernels::element::Element;
-use espalier_kernels::linear::{self as kernel, Adapter, Onto, WeightGradient};
+use espalier_kernels::linear::{self as kernel, Adapter, Onto};
 use espalier_kernels::matmul::{Dense, Isa, Rows, Scalar, Sum};
 use half::{bf16, f16};
 
+use self::gradient::Gradient;
 use super::{Op, Setting, added};
 use crate::dispatch::{compute, stored};
 
@@ -288,11 +291,11 @@ fn adapted_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (isa, epilogue) = (setting.isa, Epilogue::after(3, asked));
     let ((n, m), (rank, _)) = (weight.size(), down.size());
     let tokens = asked.max_tokens();
+    let gradient = Gradient::of(asked, 1, (rank, m), epilogue.alpha)?;
     compute!(asked, asked.input(0).dtype, E => {
-        type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, dh, x) = (call.input::<E>(0), call.input::<E>(1), call.input(2));
-            let (values, space) = (call.output(1), call.workspace_bytes());
+            let space = call.workspace_bytes();
             let mut made = Ok(());
             down.with(call, |down| {
                 let Onto { values, sum, .. } = onto(epilogue, call);
@@ -304,12 +307,11 @@ fn adapted_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
                 });
             })?;
             made?;
-            let dweight = WeightGradient { values, size: (rank, m), alpha: epilogue.alpha };
-            kernel::weight_backward(isa, call.services, dh, x, dweight, space);
+            gradient.add(isa, call, [dh, x], space);
             Ok(())
         });
         let of_input = kernel::adapted_workspace_bytes::<E>(isa, setting.threads, [tokens, m, n], rank);
-        let of_weight = kernel::workspace_bytes::<R>(isa, setting.threads, [rank, m, tokens]);
+        let of_weight = gradient.workspace_bytes::<E>(isa, setting.threads, tokens);
         Ok(epilogue.in_place(run.with_workspace(of_input.max(of_weight))))
     })
 }
@@ -339,21 +341,20 @@ fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (isa, epilogue) = (setting.isa, Epilogue::after(2, asked));
     let (n, m) = weight.size();
     let tokens = asked.max_tokens();
+    let gradient = Gradient::of(asked, 1, (n, m), epilogue.alpha)?;
     compute!(asked, asked.input(0).dtype, E => {
-        type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            let (dx, values) = (onto(epilogue, call), call.output(1));
+            let dx = onto(epilogue, call);
             let space = call.workspace_bytes();
             weight.with(call, |weight| {
                 kernel::input_backward(isa, call.services, dy, weight, dx, &mut *space);
             })?;
-            let dweight = WeightGradient { values, size: (n, m), alpha: epilogue.alpha };
-            kernel::weight_backward(isa, call.services, dy, x, dweight, space);
+            gradient.add(isa, call, [dy, x], space);
             Ok(())
         });
         let of_input = workspace_bytes::<E>(epilogue, isa, setting.threads, [tokens, m, n]);
-        let of_weight = kernel::workspace_bytes::<R>(isa, setting.threads, [n, m, tokens]);
+        let of_weight = gradient.workspace_bytes::<E>(isa, setting.threads, tokens);
         Ok(epilogue.in_place(run.with_workspace(of_input.max(of_weight))))
     })
 }
@@ -361,18 +362,15 @@ fn both_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 fn weight_backward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
     let (dy, x) = (asked.input(0), asked.input(1));
     let (n, m) = (asked.columns(dy), asked.columns(x));
-    let (isa, alpha) = (setting.isa, asked.alpha());
-    let most = [n, m, asked.max_tokens()];
+    let (isa, tokens) = (setting.isa, asked.max_tokens());
+    let gradient = Gradient::of(asked, 0, (n, m), asked.alpha())?;
     compute!(asked, dy.dtype, E => {
-        type R = <E as Element>::Acc;
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            let (values, space) = (call.output(0), call.workspace_bytes());
-            let dweight = WeightGradient { values, size: (n, m), alpha };
-            kernel::weight_backward(isa, call.services, dy, x, dweight, space);
+            gradient.add(isa, call, [dy, x], call.workspace_bytes());
             Ok(())
         });
-        Ok(run.with_workspace(kernel::workspace_bytes::<R>(isa, setting.threads, most)))
+        Ok(run.with_workspace(gradient.workspace_bytes::<E>(isa, setting.threads, tokens)))
     })
 }
 

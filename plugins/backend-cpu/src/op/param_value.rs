@@ -8,7 +8,7 @@ use espalier_kernels::param_value as kernel;
 
 use super::linear::Weight;
 use super::{Op, Setting};
-use crate::dispatch::compute;
+use crate::dispatch::{compute, gradient};
 
 pub const OPS: &[Op] = &[
     Op {
@@ -32,11 +32,11 @@ fn forward(asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
 }
 
 fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    compute!(asked, asked.input(0).dtype, E => {
-        type R = <E as Element>::Acc;
+    let dtype = asked.output(0).dtype;
+    compute!(asked, asked.input(0).dtype, E => gradient!(dtype, E, G => {
         Ok(Made::new(move |call| {
-            accumulate(call.services, call.input::<E>(0), 1.0, call.output::<R>(0));
+            accumulate(call.services, call.input::<E>(0), 1.0, call.output::<G>(0));
             Ok(())
         }))
-    })
+    }))
 }

@@ -7,7 +7,7 @@ use espalier_kernels::element::Element;
 use espalier_kernels::rms_norm as kernel;
 
 use super::{Op, Setting, added};
-use crate::dispatch::{compute, stored};
+use crate::dispatch::{compute, gradient, stored};
 
 pub const OPS: &[Op] = &[
     Op {
@@ -62,15 +62,14 @@ fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let (dy, eps) = (asked.input(0), asked.attributes().number("eps")?);
     let groups = asked.columns(dy) / asked.elements(asked.output(0)).max(1);
     let most = asked.request.max_tokens as usize * groups;
-    compute!(asked, dy.dtype, E => {
-        type R = <E as Element>::Acc;
+    compute!(asked, dy.dtype, E => gradient!(asked.output(0).dtype, E, G => {
         let run = Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
             let inverse = call.workspace(call.tokens * groups);
-            let dweight = call.output::<R>(0);
+            let dweight = call.output::<G>(0);
             kernel::rms_norm_backward_weight(call.services, x, dy, eps, inverse, dweight);
             Ok(())
         });
-        Ok(run.with_workspace(most * size_of::<R>()))
-    })
+        Ok(run.with_workspace(most * size_of::<<E as Element>::Acc>()))
+    }))
 }

@@ -7,7 +7,7 @@ use espalier_kernels::element::Element;
 use espalier_kernels::scale_channels as kernel;
 
 use super::{Op, Setting};
-use crate::dispatch::{compute, stored};
+use crate::dispatch::{compute, gradient, stored};
 
 pub const OPS: &[Op] = &[
     Op {
@@ -40,14 +40,14 @@ fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
 }
 
 fn weight_backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-    compute!(asked, asked.input(0).dtype, E => {
-        type R = <E as Element>::Acc;
+    let dtype = asked.output(0).dtype;
+    compute!(asked, asked.input(0).dtype, E => gradient!(dtype, E, G => {
         Ok(Made::new(move |call| {
             let (dy, x) = (call.input::<E>(0), call.input(1));
-            kernel::scale_channels_weight_backward(call.services, dy, x, call.output::<R>(0));
+            kernel::scale_channels_weight_backward(call.services, dy, x, call.output::<G>(0));
             Ok(())
         }))
-    })
+    }))
 }
 
 fn by_value(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {

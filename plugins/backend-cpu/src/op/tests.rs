@@ -359,7 +359,15 @@ fn adamw<P: Element, G: Element>() {
         gradient_scale: 0.5,
     };
     let mut params = p.clone();
-    kernels::adamw::adamw(&Serial, config, &g, &mut params, &mut m, &mut v);
+    kernels::adamw::adamw(
+        &Serial,
+        config,
+        kernels::stochastic::ToNearest,
+        &g,
+        &mut params,
+        &mut m,
+        &mut v,
+    );
     assert_eq!(numbers::<P>(&made[0]), params);
     assert_eq!(numbers::<G::Acc>(&made[1]), m);
     assert_eq!(numbers::<G::Acc>(&made[2]), v);

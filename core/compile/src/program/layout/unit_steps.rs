@@ -7,7 +7,7 @@ use espalier_interface::op::{self, InEvaluation};
 use espalier_interface::{KernelRequest, Operand, ParamOperand, PluginError, Result};
 
 use crate::arena::{Lifetime, pack};
-use crate::grad::{self, Target};
+use crate::grad::Target;
 use crate::params::{Dtypes, Param};
 use crate::program::draft::{Call, Draft};
 use crate::program::value_location::ValueLocation;
@@ -167,7 +167,7 @@ impl UnitSteps<'_> {
                 .iter()
                 .map(|&n| Dim::Fixed(n))
                 .collect(),
-            dtype: self.dtypes.resolve(grad::GRADIENT_DTYPE),
+            dtype: self.dtypes.gradients,
         };
         let bound = |&local: &usize| {
             let param = &self.params[unit.params[local]];

@@ -91,10 +91,10 @@ impl<'a> Maker<'a> {
         } else {
             own
         };
-        let gradients = Operand::flat(own, dtypes.reduce);
+        let gradients = Operand::flat(own, dtypes.gradients);
         let sum = vec![Operand::flat(1, DType::F64)];
         Ok(TrainedKernels {
-            zero: self.flat("zero", vec![], vec![Operand::flat(all, dtypes.reduce)])?,
+            zero: self.flat("zero", vec![], vec![Operand::flat(all, dtypes.gradients)])?,
             sum_squares: self.flat("sum_squares", vec![gradients], sum)?,
         })
     }
@@ -107,11 +107,15 @@ impl<'a> Maker<'a> {
         count: u64,
         dtypes: Dtypes,
     ) -> Result<Kernel> {
-        let gradients = Operand::flat(count, dtypes.reduce);
+        let gradients = Operand::flat(count, dtypes.gradients);
         let state = optimizer.state.iter();
         let state = state.map(|tensor| Operand::flat(tensor.elements(count), tensor.dtype));
         let updated = std::iter::once(Operand::flat(count, dtypes.params)).chain(state);
-        self.flat(&optimizer.op, vec![gradients], updated.collect())
+        let request = KernelRequest::new(&optimizer.op)
+            .version(optimizer.version)
+            .inputs(vec![gradients])
+            .outputs(updated.collect());
+        self.kernel(&request, &[])
     }
 
     /// The kernel of an op on flat runs.

@@ -125,8 +125,8 @@ impl TrainedRanges {
         let whole = |part: Part| parts[&part].whole();
         let [gradients_at, values_at] = [Part::Gradients, Part::Values].map(whole);
         let tensors = shard_layout.optimizer.tensors().len();
-        let [params_bytes, reduce_bytes] =
-            [layout.dtypes.params, layout.dtypes.reduce].map(DType::bytes);
+        let [params_bytes, gradient_bytes] =
+            [layout.dtypes.params, layout.dtypes.gradients].map(DType::bytes);
         let mut optimizer = Vec::with_capacity(layout.units);
         // Bytes of each state tensor of the runs that are not cut.
         let mut kept_bytes = vec![0; tensors];
@@ -137,7 +137,7 @@ impl TrainedRanges {
         for unit in 0..layout.units {
             let flat = &shard_layout.flat_params[unit];
             let [gradients_run, values_run] = [
-                (StateKind::Gradients, gradients_at, reduce_bytes, reduced),
+                (StateKind::Gradients, gradients_at, gradient_bytes, reduced),
                 (StateKind::Values, values_at, params_bytes, updated),
             ]
             .map(|(kept, whole, each, begin)| {
@@ -169,7 +169,7 @@ impl TrainedRanges {
             for (param, elements) in &flat.trainable {
                 let behind = |begin: u64| begin + elements.start..begin + elements.end;
                 if whole_gradients {
-                    gradients[*param] = Some(part(gradients_at, &behind(reduced), reduce_bytes));
+                    gradients[*param] = Some(part(gradients_at, &behind(reduced), gradient_bytes));
                 }
                 if whole_values {
                     values.push((*param, part(values_at, &behind(updated), params_bytes)));
@@ -182,7 +182,7 @@ impl TrainedRanges {
             runs: optimizer,
             gradients,
             values,
-            whole_gradients: part(gradients_at, &(0..reduced), reduce_bytes),
+            whole_gradients: part(gradients_at, &(0..reduced), gradient_bytes),
         }
     }
 }

@@ -79,6 +79,15 @@ pub(in crate::op) fn reduced(dtype: DType) -> DType {
     }
 }
 
+/// The dtype of a param's gradient, output `index`, that comes of numbers of `dtype`: that of sums,
+/// or bf16 where it is stated so.
+pub(in crate::op) fn gradient_dtype(call: &OpCall<'_>, index: usize, dtype: DType) -> DType {
+    match call.outputs[index].dtype {
+        DType::BF16 => DType::BF16,
+        _ => reduced(dtype),
+    }
+}
+
 /// The type `[T, width]`.
 pub(in crate::op) fn rows(width: u64, dtype: DType) -> ValueType {
     ValueType {
@@ -194,6 +203,21 @@ impl<'a> OpCall<'a> {
         }
         let name = self.definition.outputs[index].name;
         Err(self.unlike("output", name, &found, "floats"))
+    }
+
+    /// Checks that output 0, a param that is rounded stochastically, is stated in bf16.
+    pub(in crate::op) fn expect_narrow_param(&self) -> Result<()> {
+        let found = self.outputs[0];
+        if found.dtype == DType::BF16 {
+            return Ok(());
+        }
+        let name = self.definition.outputs[0].name;
+        Err(self.unlike(
+            "output",
+            name,
+            &found,
+            "bf16, to which it is rounded stochastically",
+        ))
     }
 
     /// Checks that input `index` is `[T, width]` of floats, and gives the width, at least 1.

@@ -65,7 +65,7 @@ fn requests_that_contradict_their_op_are_refused_by_name() {
 }
 
 #[test]
-fn a_norm_has_a_dense_weight_and_its_gradient_the_reduce_dtype() {
+fn a_norm_has_a_dense_weight_and_its_gradient_the_reduce_dtype_or_bf16() {
     let rows = Operand::per_token(8, DType::BF16);
     let norm = KernelRequest::new("rms_norm").inputs(vec![rows.clone()]);
     let mut norm = norm.outputs(vec![rows.clone()]);
@@ -79,13 +79,44 @@ fn a_norm_has_a_dense_weight_and_its_gradient_the_reduce_dtype() {
         "op `rms_norm`: param `weight` is packed by quantizer `q`, expected a dense one"
     );
     let mut gradient = KernelRequest::new("bias_backward").inputs(vec![rows]);
-    gradient.outputs = vec![Operand::flat(8, DType::BF16)];
+    gradient.outputs = vec![Operand::flat(8, DType::F16)];
     assert_eq!(
         refused(&gradient),
-        "op `bias_backward`: output `dbias` is bf16 [8], expected f32 [8]"
+        "op `bias_backward`: output `dbias` is f16 [8], expected f32 [8]"
     );
-    gradient.outputs = vec![Operand::flat(8, DType::F32)];
-    assert_eq!(gradient.validate(), Ok(()));
+    for dtype in [DType::F32, DType::BF16] {
+        gradient.outputs = vec![Operand::flat(8, dtype)];
+        assert_eq!(gradient.validate(), Ok(()));
+    }
+}
+
+#[test]
+fn an_update_has_the_dtypes_of_its_version() {
+    let request = |version, gradient, [param, state]: [DType; 2]| {
+        let outputs = [param, state, state].map(|dtype| Operand::flat(8, dtype));
+        KernelRequest::new("adamw")
+            .version(version)
+            .inputs(vec![Operand::flat(8, gradient)])
+            .outputs(outputs.to_vec())
+    };
+    use DType as D;
+    assert_eq!(
+        refused(&request(1, D::F32, [D::BF16, D::BF16])),
+        "op `adamw`: output `m` is bf16 [8], expected f32 [8]"
+    );
+    for [param, gradient, state] in [[D::BF16; 3], [D::BF16, D::F32, D::BF16], [D::F32; 3]] {
+        assert_eq!(request(2, gradient, [param, state]).validate(), Ok(()));
+        let stochastic = request(3, gradient, [param, state]);
+        if param == D::BF16 {
+            assert_eq!(stochastic.validate(), Ok(()));
+        } else {
+            assert_eq!(
+                refused(&stochastic),
+                "op `adamw`: output `param` is f32 [8], expected bf16, to which it is rounded \
+                 stochastically"
+            );
+        }
+    }
 }
 
 #[test]

@@ -65,7 +65,10 @@ fn a_newer_key_is_no_difference_where_the_run_has_the_earlier_value() {
     new["config"]["optim"]["groups"] = json!([]);
     new["config"]["optim"]["in_backward"] = json!(false);
     new["config"]["optim"]["min_8bit_size"] = json!(4096);
+    new["config"]["optim"]["state"] = json!("f32");
+    new["config"]["optim"]["stochastic_rounding"] = json!(false);
     new["config"]["model"]["train_only"] = json!([]);
+    new["config"]["model"]["gradients"] = json!("f32");
     new["config"]["run"]["keep_best"] = json!(false);
     assert_eq!(shown(&old, &new, 3), [""; 0]);
     new["config"]["data"] = data("all");

@@ -54,11 +54,7 @@ fn draft(last: usize) -> Draft {
 
 /// The offsets of what the fused product is added to and of its output, and the working memory.
 fn places(draft: &Draft) -> ([u64; 2], u64) {
-    let dtypes = Dtypes {
-        compute: DType::F32,
-        reduce: DType::F32,
-        params: DType::F32,
-    };
+    let dtypes = Dtypes::all(DType::F32);
     let param = |name: &str| Param {
         name: name.to_owned(),
         aliases: Vec::new(),
