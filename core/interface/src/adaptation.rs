@@ -108,6 +108,28 @@ pub struct Adaptation {
     /// The norms whose weight it trains, beside the frozen one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub norms: Vec<ReplacedNorm>,
+    /// Where it begins with a part of the weights: what becomes of the base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_change: Option<BaseChange>,
+}
+
+/// The change of the base by an adapter that begins with a part of the weights.
+///
+/// `W` is a site's weight, `D` what the adapter adds to it, as its fragment computes it from its
+/// params. The params are made by [`Adapter::initialise`](crate::Adapter::initialise), which is
+/// given a matrix of the weight's shape and lets `D` approach it; all of them begin as
+/// [`Init::FromWeight`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseChange {
+    /// The joins whose sites get another weight, by their index into [`Adaptation::joins`].
+    pub joins: Vec<usize>,
+    /// With 0 rounds `D` is made from `W`, and the base is `W - D`, packed where a quantizer packs
+    /// it (PiSSA). With more, the base begins as `W` packed. `D` is made from what packing lost,
+    /// `W - base`, and in each further round the base becomes `W - D`, packed, and `D` is made
+    /// again (LoftQ).
+    pub rounds: u64,
+    /// The adapter's option that asks for it, for messages.
+    pub option: String,
 }
 
 impl Adaptation {

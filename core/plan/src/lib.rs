@@ -1,6 +1,7 @@
 //! The plan of a run before any device is opened: formats, shards, the tasks of a step, memory and
 //! time.
 
+mod base_change;
 mod error;
 pub mod initialised_sites;
 pub mod packing;

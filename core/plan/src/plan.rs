@@ -40,6 +40,7 @@ use self::numbers::optimizer;
 use self::packed_params::PackedParams;
 use self::programs::Programs;
 use crate::Error;
+use crate::base_change;
 use crate::initialised_sites::{InitialisedSite, initialised_sites, loading_bytes};
 use crate::packing::SavedParam;
 use crate::param_groups::{GroupPart, ParamGroups};
@@ -141,6 +142,7 @@ pub fn make(
     };
     let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
     let adaptation = adaptation.transpose()?.unwrap_or_default();
+    base_change::refuse(components, &adaptation)?;
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;

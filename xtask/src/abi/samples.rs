@@ -8,7 +8,7 @@ use std::fmt::Write;
 use espalier_interface::abi::METHODS;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor, OptionDescriptor};
 use espalier_interface::adaptation::{
-    Adaptation, AdapterParam, Join, ReplacedNorm, Site, SiteKind,
+    Adaptation, AdapterParam, BaseChange, Join, ReplacedNorm, Site, SiteKind,
 };
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
@@ -209,6 +209,11 @@ fn adaptation() -> Adaptation {
         }],
         learning_rate_ratios: vec![2.0],
         norms: vec![ReplacedNorm { site: 3, param: 0 }],
+        base_change: Some(BaseChange {
+            joins: vec![0],
+            rounds: 1,
+            option: "init".to_owned(),
+        }),
     }
 }
 

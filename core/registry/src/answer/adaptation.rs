@@ -86,7 +86,10 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
         read.insert(norm.param);
     }
     match (0..adaptation.params.len()).find(|param| !read.contains(param)) {
-        None => one_weight_each(adaptation),
+        None => {
+            one_weight_each(adaptation)?;
+            base_change(adaptation)
+        }
         Some(idle) => Err(lie(format!(
             "no fragment reads param `{}`",
             adaptation.params[idle].name
@@ -153,6 +156,34 @@ fn one_weight_each(adaptation: &Adaptation) -> PluginResult<()> {
         if param.init == Init::FromWeight && sites != 1 {
             return Err(lie(format!(
                 "param `{}` begins from the weight of its site, and fragments of {sites} sites read it",
+                param.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a changed base is that of joins that there are, whose params all begin from it.
+fn base_change(adaptation: &Adaptation) -> PluginResult<()> {
+    let Some(change) = &adaptation.base_change else {
+        return Ok(());
+    };
+    let mut changed = HashSet::new();
+    for &index in &change.joins {
+        let Some(join) = adaptation
+            .joins
+            .get(index)
+            .filter(|_| changed.insert(index))
+        else {
+            return Err(lie(format!(
+                "it changes the base of join {index}, expected each of its {} joins once at most",
+                adaptation.joins.len()
+            )));
+        };
+        let mut params = join.params.iter().map(|&param| &adaptation.params[param]);
+        if let Some(param) = params.find(|param| param.init != Init::FromWeight) {
+            return Err(lie(format!(
+                "it changes the base of join {index}, and param `{}` begins otherwise than from it",
                 param.name
             )));
         }
