@@ -4,9 +4,9 @@ use espalier_interface::adaptation::{Adaptation, AdapterParam, Join, Site, SiteK
 use espalier_interface::{Init, Result};
 
 use crate::config_file::PREFIX;
-use crate::fragment;
 use crate::settings::{Settings, Variant};
 use crate::whole;
+use crate::{fragment, init};
 
 /// The params and fragments of the sites that the targets name, and of those that are trained
 /// whole.
@@ -15,12 +15,14 @@ use crate::whole;
 /// As [`Settings::pick`].
 pub fn adapt(settings: &Settings, sites: &[Site]) -> Result<Adaptation> {
     let mut adaptation = Adaptation::default();
-    for index in settings.pick(sites)? {
+    let chosen = settings.pick(sites)?;
+    adaptation.base_change = settings.init.base_change(chosen.len());
+    for index in chosen {
         let site = &sites[index];
         let names = fragment::param_names(site.kind);
         let shapes = fragment::param_shapes(site, settings.rank(site));
         let first = adaptation.params.len();
-        for ((name, shape), init) in names.into_iter().zip(shapes).zip(inits(site)) {
+        for ((name, shape), init) in names.into_iter().zip(shapes).zip(inits(settings, site)) {
             adaptation.params.push(AdapterParam {
                 name: format!("{PREFIX}{}.{name}", site.name),
                 shape: shape.to_vec(),
@@ -69,14 +71,15 @@ fn rates(settings: &Settings, site: &Site, adaptation: &mut Adaptation) {
     ratios.resize(adaptation.params.len(), others);
 }
 
-/// Initial values of the two matrices, such that the update is zero.
+/// Initial values of the two matrices, such that the update is zero, or from a weight.
 ///
 /// # Source
 /// PEFT, `LoraLayer.reset_lora_parameters`: `kaiming_uniform_(a=sqrt(5))` is uniform within `1 /
 /// sqrt(M)`.
-fn inits(site: &Site) -> [Init; 2] {
-    match site.kind {
-        SiteKind::Embedding => [Init::Zeros, Init::Normal { std: 1.0 }],
+fn inits(settings: &Settings, site: &Site) -> [Init; 2] {
+    match (settings.init, site.kind) {
+        (init::Init::Singular { .. }, _) => [Init::FromWeight, Init::FromWeight],
+        (_, SiteKind::Embedding) => [Init::Zeros, Init::Normal { std: 1.0 }],
         _ => {
             let bound = (site.shape[1] as f64).sqrt().recip();
             [Init::Uniform { bound }, Init::Zeros]

@@ -1,8 +1,11 @@
 //! The components `lora` and `dora`: options -> an adapter.
 
+use std::sync::Arc;
+
 use espalier_interface::adaptation::{Adaptation, Site};
 use espalier_interface::{
     Adapter, Component, InitialiseCall, Instance, OptionKind, OptionSpec, Options, Result, Role,
+    Services,
 };
 use serde_json::Value as Json;
 
@@ -12,16 +15,18 @@ use crate::{adapt, initialise, saved};
 /// The adapters `lora` and `dora`.
 pub struct Lora {
     settings: Settings,
+    services: Arc<dyn Services>,
 }
 
 impl Lora {
     /// The adapter with checked options.
     ///
     /// # Errors
-    /// `INVALID` for targets or patterns that are not regular expressions.
-    pub fn new(variant: Variant, options: &Options) -> Result<Self> {
+    /// As [`Settings::read`].
+    pub fn new(variant: Variant, options: &Options, services: Arc<dyn Services>) -> Result<Self> {
         Ok(Lora {
             settings: Settings::read(variant, options)?,
+            services,
         })
     }
 }
@@ -44,7 +49,7 @@ impl Adapter for Lora {
     }
 
     fn initialise(&self, call: InitialiseCall<'_>) -> Result<()> {
-        initialise::initialise(call)
+        initialise::initialise(&self.settings, self.services.as_ref(), call)
     }
 }
 
@@ -69,10 +74,31 @@ pub const LORA: Component = Component {
         ALPHA_PATTERN,
         MODULES_TO_SAVE,
         LEARNING_RATE_RATIO,
+        OptionSpec {
+            name: "init",
+            kind: OptionKind::TEXT,
+            default: "\"zero\"",
+            range: "zero | pissa | loftq",
+            doc: "first update: none, the weight's largest singular vectors, or those of what packing loses; for host split",
+        },
+        OptionSpec {
+            name: "init_niter",
+            kind: OptionKind::INTEGER,
+            default: "8",
+            range: "0..=1000",
+            doc: "iterations of the randomised SVD of pissa and loftq; 0: the exact SVD, which takes far longer",
+        },
+        OptionSpec {
+            name: "loftq_iter",
+            kind: OptionKind::INTEGER,
+            default: "1",
+            range: "1..=1000",
+            doc: "rounds of loftq: packing, and an SVD of what it lost",
+        },
     ],
     capabilities: &[("peft_types", "LORA")],
-    create: |options, _| {
-        let lora = Lora::new(Variant::Lora, options)?;
+    create: |options, services| {
+        let lora = Lora::new(Variant::Lora, options, services)?;
         Ok(Instance::Adapter(Box::new(lora)))
     },
 };
@@ -101,8 +127,8 @@ pub const DORA: Component = Component {
         LEARNING_RATE_RATIO,
     ],
     capabilities: &[("peft_types", "LORA")],
-    create: |options, _| {
-        let dora = Lora::new(Variant::Dora, options)?;
+    create: |options, services| {
+        let dora = Lora::new(Variant::Dora, options, services)?;
         Ok(Instance::Adapter(Box::new(dora)))
     },
 };

@@ -4,16 +4,22 @@
 //! `alpha / sqrt(R)` for rsLoRA. DoRA (Liu et al. 2024) also trains the length of each row: `W' =
 //! m / ||W + s B A|| (W + s B A)`, row by row, with `m [N]` beginning as `||W||`. IA3 trains a
 //! factor for each channel.
+//!
+//! A LoRA's A and B begin as a random matrix and zeros, or from an SVD: that of the weight, whose
+//! rest becomes the base (PiSSA, Meng et al. 2024), or that of what packing loses (LoftQ, Li et
+//! al. 2023).
 
 mod adapt;
 mod component;
 mod config_file;
 mod fragment;
 mod ia3;
+mod init;
 mod initialise;
 mod patterns;
 mod saved;
 mod settings;
+mod svd;
 mod targets;
 mod whole;
 

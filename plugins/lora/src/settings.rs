@@ -4,6 +4,7 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::{Options, PluginError, Result};
 use serde_json::Value as Json;
 
+use crate::init::Init;
 use crate::patterns::Patterns;
 use crate::targets::Targets;
 use crate::whole;
@@ -31,6 +32,8 @@ pub struct Settings {
     pub modules_to_save: Vec<String>,
     /// Learning rate of B and of magnitudes over that of A: LoRA+ (Hayou et al. 2024).
     pub learning_rate_ratio: f64,
+    /// How the two matrices begin.
+    pub init: Init,
 }
 
 /// What is trained beside the two matrices.
@@ -55,7 +58,7 @@ impl Settings {
     /// Reads the options, which the host has checked.
     ///
     /// # Errors
-    /// `INVALID` for targets or patterns that are not regular expressions.
+    /// `INVALID` for targets or patterns that are not regular expressions, and as [`Init::read`].
     pub fn read(variant: Variant, options: &Options) -> Result<Self> {
         let targets = options.0.get("targets").unwrap_or(&Json::Null);
         Ok(Settings {
@@ -68,6 +71,7 @@ impl Settings {
             targets: Targets::read(targets)?,
             modules_to_save: options.texts("modules_to_save")?,
             learning_rate_ratio: options.number("learning_rate_ratio")?,
+            init: Init::read(options)?,
             scaling: if options.flag("rslora")? {
                 Scaling::RankRoot
             } else {
@@ -81,9 +85,10 @@ impl Settings {
     ///
     /// # Errors
     /// `INVALID` as [`Targets::pick`] and [`whole::pick`], for a pattern that matches none of them,
-    /// and where a DoRA is to join a token table.
+    /// where a DoRA is to join a token table, and as [`Init::check`].
     pub fn pick(&self, sites: &[Site]) -> Result<Vec<usize>> {
         let whole = self.whole(sites)?;
+        self.init.check_whole(&self.modules_to_save)?;
         let mut chosen = self.targets.pick(sites)?;
         chosen.retain(|index| !whole.contains(index));
         if chosen.is_empty() {
@@ -95,6 +100,10 @@ impl Settings {
         let joined: Vec<&Site> = chosen.iter().map(|&index| &sites[index]).collect();
         self.ranks.check(&joined)?;
         self.alphas.check(&joined)?;
+        for site in &joined {
+            let (rank, factor) = (self.rank(site), self.factor(site));
+            self.init.check(site, rank, factor)?;
+        }
         let mut joined = joined.iter();
         let table = joined.find(|site| site.kind == SiteKind::Embedding);
         match (self.variant, table) {

@@ -1,6 +1,8 @@
 //! The params and graphs of an adapter, compared with PEFT's.
 
-use espalier_interface::{Adapter, Options};
+use std::sync::Arc;
+
+use espalier_interface::{Adapter, Options, Serial};
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -50,7 +52,26 @@ fn made(variant: Variant, changes: Json) -> Lora {
         options[key] = value.clone();
     }
     let options: Options = serde_json::from_value(options).expect("an object");
-    Lora::new(variant, &options).expect("good options")
+    Lora::new(variant, &options, Arc::new(Serial)).expect("good options")
+}
+
+#[test]
+fn matrices_that_begin_from_singular_vectors_change_the_base_of_every_join() {
+    let zero = adapted(json!({}));
+    assert_eq!(zero.base_change, None);
+    for (init, iter, rounds) in [("pissa", 1, 0), ("loftq", 1, 1), ("loftq", 5, 5)] {
+        let made = adapted(json!({"init": init, "init_niter": 8, "loftq_iter": iter}));
+        let change = made.base_change.expect("a change");
+        assert_eq!(change.joins, (0..14).collect::<Vec<_>>(), "{init}");
+        assert_eq!(change.rounds, rounds, "{init}");
+        assert!(
+            made.params
+                .iter()
+                .all(|param| param.init == Init::FromWeight)
+        );
+        // What it computes is the same.
+        assert_eq!(made.joins, zero.joins);
+    }
 }
 
 fn adapted(changes: Json) -> Adaptation {

@@ -1,7 +1,9 @@
 //! `adapter_config.json`, written by PEFT and by this adapter <-> options.
 
+use std::sync::Arc;
+
 use espalier_interface::adaptation::SiteKind;
-use espalier_interface::{Adapter, ErrorCode};
+use espalier_interface::{Adapter, ErrorCode, Serial};
 
 use super::*;
 use crate::{Lora, Variant};
@@ -26,7 +28,7 @@ fn lora(options: Json) -> Lora {
 fn made(variant: Variant, mut options: Json) -> Lora {
     options["learning_rate_ratio"] = json!(2.0);
     let options: Options = serde_json::from_value(options).expect("an object");
-    Lora::new(variant, &options).expect("good options")
+    Lora::new(variant, &options, Arc::new(Serial)).expect("good options")
 }
 
 #[test]
