@@ -54,6 +54,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_expand.py",
         "make_hira.py",
         "make_lora.py",
+        "make_split.py",
     ] {
         run(script(made).arg(&golden).arg(&out))?;
     }

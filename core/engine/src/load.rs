@@ -32,7 +32,7 @@ use crate::Error;
 pub use decode_check::DecodeCheck;
 pub use drawn_by::DrawnBy;
 pub use host_region::HostRegion;
-pub use initial_values::Initialise;
+pub use initial_values::{Initialise, initial_values};
 pub use inventory::check_origin;
 pub use kept_weights::KeptWeights;
 pub use loader::Loader;

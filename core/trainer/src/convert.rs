@@ -1,4 +1,5 @@
-//! One model directory -> another, weight by weight: packed, expanded, or with a merged adapter.
+//! One model directory -> another, weight by weight: packed, expanded, with a merged adapter, or
+//! without the part of the weights that an adapter begins with.
 //!
 //! At most one weight is held at a time. The new directory is written to `.partial` and committed
 //! by one rename.
@@ -10,6 +11,7 @@ mod joined;
 pub mod merge;
 pub mod merge_check;
 pub mod quantize;
+pub mod split;
 
 use std::path::Path;
 
@@ -92,10 +94,19 @@ fn refuse_idle(resolved: &ResolvedConfig, opened_model: &OpenedModel<'_>) -> Res
 }
 
 impl<'a> Source<'a> {
-    /// Opens the model and creates the plugins of the config.
+    /// Opens the model and creates the plugins of the config; an adapter must be a saved one.
     fn open(resolved: &'a ResolvedConfig, stop: &StopFlag) -> Result<Self, Error> {
+        Source::open_for(resolved, Purpose::Evaluate, stop)
+    }
+
+    /// As [`Source::open`], with an adapter that `purpose` can have.
+    fn open_for(
+        resolved: &'a ResolvedConfig,
+        purpose: Purpose,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let process_context = ProcessContext::start(resolved.config(), stop)?;
-        let opened_model = OpenedModel::open(resolved, Purpose::Evaluate, &process_context)?;
+        let opened_model = OpenedModel::open(resolved, purpose, &process_context)?;
         let components = &opened_model.components;
         answer::model(&components.family, &opened_model.model)?;
         let sites = splice::sites(&opened_model.model);

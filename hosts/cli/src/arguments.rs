@@ -13,6 +13,7 @@ mod plan;
 mod plugins;
 mod quantize;
 mod report;
+mod split;
 mod swap;
 mod unread;
 
@@ -34,6 +35,7 @@ pub use plan::PlanArguments;
 pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsCommand};
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
+pub use split::SplitArguments;
 pub use swap::SwapArguments;
 use unread::Unread;
 
@@ -74,6 +76,8 @@ pub enum Command {
     Quantize(QuantizeArguments),
     /// Add layers that change nothing yet, to train alone: a complete directory
     Expand(ExpandArguments),
+    /// Move a part of the weights into an adapter (PiSSA, LoftQ): a base and an adapter
+    Split(SplitArguments),
     /// Continue a text, answer many prompts, or talk
     Generate(GenerateArguments),
     /// Let another plugin take over in a running job

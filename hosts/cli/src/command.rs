@@ -11,5 +11,6 @@ pub mod plan;
 pub mod plugins;
 pub mod quantize;
 pub mod report;
+pub mod split;
 pub mod swap;
 pub mod train;

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Merge(arguments) => command::merge::run(&arguments, &mut out),
         Command::Quantize(arguments) => command::quantize::run(&arguments, &mut out),
         Command::Expand(arguments) => command::expand::run(&arguments, &mut out),
+        Command::Split(arguments) => command::split::run(&arguments, &mut out),
         Command::Generate(arguments) => command::generate::run(&arguments, &mut out),
         Command::Swap(arguments) => command::swap::run(&arguments, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),

@@ -22,7 +22,7 @@ const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32
                      --set run.epochs=2 --set data.eval_split=1";
 
 /// Refusals of `train`; OUT is `out`.
-const TRAINING: [Case; 20] = [
+const TRAINING: [Case; 22] = [
     (
         "--model model --ranks 2 --plugins lora,fsdp --set run.eval_answers=3",
         2,
@@ -78,6 +78,16 @@ const TRAINING: [Case; 20] = [
         2,
         "lora/adapter_config.json | `adapter.lora.alpha` is 1 (--set adapter.lora.alpha) and 16 \
          | `adapter.lora.rank` is 16 (--set adapter.lora.rank) and 8",
+    ),
+    (
+        "--model model --plugins nf4,lora --set adapter.lora.init=pissa",
+        2,
+        "adapter.lora.init lets adapter `lora` begin with a part of the weights | model.path | host split",
+    ),
+    (
+        "--model model --adapter lora --set adapter.lora.init=loftq",
+        2,
+        "adapter.lora.init lets a new adapter | model.adapter is a saved one",
     ),
     (
         "--model model --adapter lora --set adapter.lora.targets=[\"q_proj\"]",

@@ -305,7 +305,7 @@ pub fn eval_batch() -> MicroBatch {
 }
 
 /// A step with a micro-batch for each row.
-fn row_by_row(rows: &[Vec<i32>]) -> StepBatch {
+pub fn row_by_row(rows: &[Vec<i32>]) -> StepBatch {
     let rows = rows.iter().enumerate().map(|(index, row)| {
         let row = std::slice::from_ref(row);
         MicroBatch {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use espalier_compile::params::Param;
 use espalier_interface::abi::call_site;
+use espalier_interface::adaptation::Site;
 use espalier_interface::{
     Adapter, BufferRange, Device, ErrorCode, InitialValues, InitialiseCall, PluginError, Quantizer,
     Stream, WeightLayout,
@@ -20,6 +21,48 @@ use crate::error::{BackendCall, of_param};
 
 /// Elements of a dense weight that are read at once.
 const CHUNK_ELEMENTS: u64 = 1 << 18;
+
+/// What `adapter` makes from the weight of a site for those of its `params` that begin from it,
+/// each with its name and number of elements.
+///
+/// # Errors
+/// `Error::Plugin` for an error of the adapter and a value that is not finite.
+/// `Error::OutOfMemory`.
+pub fn initial_values(
+    adapter: &Chosen<dyn Adapter>,
+    (site, weight): (&Site, &[f32]),
+    params: &[(&str, u64)],
+    seed: u64,
+    workspace: &mut Scratch,
+) -> Result<Vec<Vec<f32>>, Error> {
+    let bytes = answer::initialise_workspace(adapter, site)?;
+    let workspace = workspace.bytes(bytes as usize)?;
+    let empty = params
+        .iter()
+        .map(|&(_, elements)| vec![0.0; elements as usize]);
+    let mut values: Vec<Vec<f32>> = empty.collect();
+    let named = params.iter().zip(&mut values);
+    let named = named.map(|(&(name, _), values)| InitialValues { name, values });
+    let call = InitialiseCall {
+        site,
+        weight,
+        seed,
+        workspace,
+        params: named.collect(),
+    };
+    let _about = call_site::about_text(&site.name);
+    let failed = |name: &str, error| adapter.failed("initialise", of_param(name, error));
+    let made = adapter.plugin.initialise(call);
+    made.map_err(|error| failed(&site.name, error))?;
+    for (&(name, _), values) in params.iter().zip(&values) {
+        if let Some(at) = first_not_finite(values) {
+            let message = format!("element {at} is {}, expected a finite number", values[at]);
+            let error = PluginError::new(ErrorCode::PROTOCOL, message);
+            return Err(failed(name, error).into());
+        }
+    }
+    Ok(values)
+}
 
 /// The inputs of making initial values.
 #[derive(Clone, Copy)]
@@ -62,35 +105,10 @@ impl<'a> Initialise<'a> {
     ) -> Result<Vec<Vec<f32>>, Error> {
         let weight = scratch.floats(self.params[one.weight].elements() as usize)?;
         self.read(one.weight, device, ranges, weight)?;
-        let bytes = answer::initialise_workspace(self.adapter, &one.site)?;
-        let workspace = workspace.bytes(bytes as usize)?;
-        let params = || one.params.iter().map(|&index| &self.params[index]);
-        let empty = params().map(|param| vec![0.0; param.elements() as usize]);
-        let mut values: Vec<Vec<f32>> = empty.collect();
-        let named = params().zip(&mut values);
-        let named = named.map(|(param, values)| InitialValues {
-            name: &param.name,
-            values,
-        });
-        let call = InitialiseCall {
-            site: &one.site,
-            weight,
-            seed,
-            workspace,
-            params: named.collect(),
-        };
-        let _about = call_site::about_text(&one.site.name);
-        let failed = |name: &str, error| self.adapter.failed("initialise", of_param(name, error));
-        let made = self.adapter.plugin.initialise(call);
-        made.map_err(|error| failed(&one.site.name, error))?;
-        for (param, values) in params().zip(&values) {
-            if let Some(at) = first_not_finite(values) {
-                let message = format!("element {at} is {}, expected a finite number", values[at]);
-                let error = PluginError::new(ErrorCode::PROTOCOL, message);
-                return Err(failed(&param.name, error).into());
-            }
-        }
-        Ok(values)
+        let params = one.params.iter().map(|&index| &self.params[index]);
+        let params = params.map(|param| (param.name.as_str(), param.elements()));
+        let params: Vec<(&str, u64)> = params.collect();
+        initial_values(self.adapter, (&one.site, weight), &params, seed, workspace)
     }
 
     /// Reads the weight with index `index` as the numbers that the run computes with.

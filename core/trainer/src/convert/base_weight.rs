@@ -213,7 +213,15 @@ pub fn empty_segments(format: &Format) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn decode(weight: &PackedWeight<'_>, segments: &[Vec<u8>], out: &mut [f32]) -> Result<(), Error> {
+/// Decodes the segments of a packed weight into `out`.
+///
+/// # Errors
+/// Those of the quantizer.
+pub fn decode(
+    weight: &PackedWeight<'_>,
+    segments: &[Vec<u8>],
+    out: &mut [f32],
+) -> Result<(), Error> {
     let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
     decode_all(
         weight.quantizer.plugin.as_ref(),

@@ -7,7 +7,7 @@ use espalier_config::ResolvedConfig;
 use espalier_engine::encoded::encode;
 use espalier_engine::load::{SavedWeight, Scratch, read_weight, stored_float};
 use espalier_engine::observer::{Event, Observer};
-use espalier_interface::adaptation::SiteKind;
+use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::saved_form::SavedModel;
 use espalier_interface::{DType, Quantizer};
 use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
@@ -19,7 +19,7 @@ use espalier_system::files::{
 use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
-use super::base_weight::empty_segments;
+use super::base_weight::{decode, empty_segments};
 use super::{Converted, Source, new_directory};
 use crate::Error;
 use crate::tensor_copy as copy;
@@ -36,21 +36,15 @@ pub fn quantize(
 ) -> Result<Converted, Error> {
     let out = new_directory(resolved)?;
     let source = Source::open(resolved, stop)?;
-    let config = resolved.config();
-    let quantizers = &source.opened_model.components.quantizers;
-    if let Some(packed) = quantizers.packed() {
+    let weights = weights_to_pack(&source)?;
+    let Some(quantizer) = the_quantizer(&weights)? else {
         return Err(Error::Usage(UsageError {
-            message: format!("the model is packed already, by `{}`", packed.component()),
-            next_step: "start from its original weights".to_owned(),
+            message: "no quantizer was named for any weight".to_owned(),
+            next_step: "name one: --plugins nf4".to_owned(),
         }));
-    }
-    let weights = packed_weights(&source.opened_model.model, &source.sites, |site| {
-        quantizers.of(config, site)
-    })?;
-    let quantizer = the_quantizer(&weights)?;
-    let plan = Plan::new(&source, &weights, quantizer)?;
-    let mut new_config = source.opened_model.directory.config().clone();
-    new_config["quantization_config"] = plan.quantization_config;
+    };
+    let plan = Plan::new(&source, &weights, Some(quantizer))?;
+    let new_config = plan.config(&source);
     let model = NewModel {
         path: out,
         config: &new_config,
@@ -63,11 +57,7 @@ pub fn quantize(
         .iter()
         .map(|tensor| tensor.specs.clone())
         .collect();
-    let mut packer = Packer {
-        source: &source,
-        scratch: Scratch::default(),
-        workspace: Scratch::default(),
-    };
+    let mut packer = Packer::new(&source);
     let mut converted = Converted::default();
     let total = groups.len() as u64;
     files::write_model_groups(&model, &groups, |index, sink| {
@@ -96,20 +86,39 @@ pub fn quantize(
     Ok(converted)
 }
 
-/// The one quantizer of all weights: a checkpoint names one.
-fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quantizer>, Error> {
-    let Some(first) = weights.first() else {
+/// The weights of a dense model that the config packs.
+///
+/// # Errors
+/// A checkpoint that is packed already.
+pub(super) fn weights_to_pack<'a>(source: &'a Source<'a>) -> Result<Vec<PackedWeight<'a>>, Error> {
+    let opened_model = &source.opened_model;
+    let quantizers = &opened_model.components.quantizers;
+    if let Some(packed) = quantizers.packed() {
         return Err(Error::Usage(UsageError {
-            message: "no quantizer was named for any weight".to_owned(),
-            next_step: "name one: --plugins nf4".to_owned(),
+            message: format!("the model is packed already, by `{}`", packed.component()),
+            next_step: "start from its original weights".to_owned(),
         }));
+    }
+    let of = |site: &Site| quantizers.of(opened_model.config, site);
+    Ok(packed_weights(&opened_model.model, &source.sites, of)?)
+}
+
+/// The one quantizer of all weights, if there are any: a checkpoint names one.
+///
+/// # Errors
+/// Several.
+pub(super) fn the_quantizer<'a>(
+    weights: &[PackedWeight<'a>],
+) -> Result<Option<&'a Chosen<dyn Quantizer>>, Error> {
+    let Some(first) = weights.first() else {
+        return Ok(None);
     };
     let name = &first.quantizer.identity.component;
     let other = weights
         .iter()
         .find(|weight| &weight.quantizer.identity.component != name);
     match other {
-        None => Ok(first.quantizer),
+        None => Ok(Some(first.quantizer)),
         Some(other) => Err(Error::Usage(UsageError {
             message: format!(
                 "a checkpoint is packed by one quantizer, the config names `{name}` and `{}`",
@@ -121,33 +130,59 @@ fn the_quantizer<'a>(weights: &[PackedWeight<'a>]) -> Result<&'a Chosen<dyn Quan
 }
 
 /// The output of each stored tensor.
-struct Plan<'a> {
-    tensors: Vec<PlannedTensor<'a>>,
-    quantization_config: Json,
+pub(super) struct Plan<'a> {
+    /// In the order of the files.
+    pub tensors: Vec<PlannedTensor<'a>>,
+    quantization_config: Option<Json>,
 }
 
-struct PlannedTensor<'a> {
-    entry: &'a TensorEntry,
-    specs: Vec<TensorSpec>,
-    packed: Option<PlannedWeight<'a>>,
+/// A stored tensor and what is written in its place.
+pub(super) struct PlannedTensor<'a> {
+    /// The stored one.
+    pub entry: &'a TensorEntry,
+    /// The tensors that are written.
+    pub specs: Vec<TensorSpec>,
+    /// The packed weight, where it becomes one.
+    pub packed: Option<PlannedWeight<'a>>,
 }
 
-struct PlannedWeight<'a> {
+/// A weight to pack, and the form in which it is saved.
+pub(super) struct PlannedWeight<'a> {
     saved: SavedParam,
     weight: &'a PackedWeight<'a>,
 }
 
 impl PlannedWeight<'_> {
+    /// Writes its segments.
+    ///
+    /// # Errors
+    /// A write error.
+    pub fn write(&self, segments: &[Vec<u8>], sink: &mut GroupSink<'_, '_>) -> Result<(), Error> {
+        Ok(self.saved().write(segments, sink)?)
+    }
+
+    /// Decodes its segments into `out`.
+    ///
+    /// # Errors
+    /// Those of the quantizer.
+    pub fn decode(&self, segments: &[Vec<u8>], out: &mut [f32]) -> Result<(), Error> {
+        decode(self.weight, segments, out)
+    }
+
     fn saved(&self) -> SavedWeight<'_> {
         SavedWeight::new(&self.saved, &self.weight.format)
     }
 }
 
 impl<'a> Plan<'a> {
-    fn new(
+    /// The plan to pack `weights` by `quantizer`, which is the one of all of them.
+    ///
+    /// # Errors
+    /// A weight that is missing or that this program does not copy; errors of the quantizer.
+    pub fn new(
         source: &'a Source<'a>,
         weights: &'a [PackedWeight<'a>],
-        quantizer: &Chosen<dyn Quantizer>,
+        quantizer: Option<&Chosen<dyn Quantizer>>,
     ) -> Result<Self, Error> {
         let mut by_name = HashMap::new();
         for weight in weights {
@@ -190,11 +225,20 @@ impl<'a> Plan<'a> {
         };
         let named = weights.iter();
         let named = named.map(|one| (source.sites[one.site].name.clone(), one.quantizer));
-        let quantization_config = config_of_all(named, quantizer, model)?;
+        let config = quantizer.map(|quantizer| config_of_all(named, quantizer, model));
         Ok(Plan {
             tensors,
-            quantization_config,
+            quantization_config: config.transpose()?,
         })
+    }
+
+    /// The `config.json` of the new model.
+    pub fn config(&self, source: &Source<'_>) -> Json {
+        let mut config = source.opened_model.directory.config().clone();
+        if let Some(quantization_config) = &self.quantization_config {
+            config["quantization_config"] = quantization_config.clone();
+        }
+        config
     }
 }
 
@@ -225,28 +269,63 @@ pub fn config_of_all<'a>(
 }
 
 /// Memory for one weight.
-struct Packer<'a> {
+pub(super) struct Packer<'a> {
     source: &'a Source<'a>,
     scratch: Scratch,
     workspace: Scratch,
 }
 
-impl Packer<'_> {
-    fn pack(
+impl<'a> Packer<'a> {
+    /// Memory for weights of `source`, none of it taken yet.
+    pub fn new(source: &'a Source<'a>) -> Self {
+        Packer {
+            source,
+            scratch: Scratch::default(),
+            workspace: Scratch::default(),
+        }
+    }
+
+    /// Packs a stored weight.
+    ///
+    /// # Errors
+    /// A weight that cannot be read, errors of the quantizer, a write error.
+    pub fn pack(
         &mut self,
         entry: &TensorEntry,
         packed: &PlannedWeight<'_>,
         sink: &mut GroupSink<'_, '_>,
     ) -> Result<(), Error> {
-        let format = &packed.weight.format;
-        let chosen = packed.weight.quantizer;
         let weight = self.scratch.floats(entry.elements() as usize)?;
         read_weight(&self.source.store, &entry.name, weight)?;
-        let mut segments = empty_segments(format);
-        let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-        let workspace = answer::encode_workspace(chosen, format.shape)?;
-        let workspace = self.workspace.bytes(workspace as usize)?;
-        encode(chosen, &entry.name, format, weight, &mut parts, workspace)?;
-        Ok(packed.saved().write(&segments, sink)?)
+        let segments = encoded(&entry.name, packed, weight, &mut self.workspace)?;
+        packed.write(&segments, sink)
     }
+
+    /// The segments of `weight`, which is overwritten where the quantizer alone can decode.
+    ///
+    /// # Errors
+    /// Those of the quantizer.
+    pub fn segments(
+        &mut self,
+        entry: &TensorEntry,
+        packed: &PlannedWeight<'_>,
+        weight: &mut [f32],
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        encoded(&entry.name, packed, weight, &mut self.workspace)
+    }
+}
+
+fn encoded(
+    name: &str,
+    packed: &PlannedWeight<'_>,
+    weight: &mut [f32],
+    workspace: &mut Scratch,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let (format, chosen) = (&packed.weight.format, packed.weight.quantizer);
+    let mut segments = empty_segments(format);
+    let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
+    let bytes = answer::encode_workspace(chosen, format.shape)?;
+    let workspace = workspace.bytes(bytes as usize)?;
+    encode(chosen, name, format, weight, &mut parts, workspace)?;
+    Ok(segments)
 }
