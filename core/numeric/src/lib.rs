@@ -4,12 +4,14 @@
 //! which the crates that call them need not be.
 
 mod convert;
+mod difference;
 mod divergence;
 mod finite;
 mod likeliest;
 mod weight_error;
 
 pub use convert::{numbers, widen, write_numbers};
+pub use difference::difference;
 pub use divergence::TokenDivergence;
 pub use finite::first_not_finite;
 pub use likeliest::likeliest;

@@ -140,9 +140,7 @@ pub fn make(
         Some(adapter) => answer::adapter_sites(adapter, &model)?,
         None => packable.clone(),
     };
-    let adaptation = adapter.map(|adapter| answer::adaptation(adapter, &sites));
-    let adaptation = adaptation.transpose()?.unwrap_or_default();
-    base_change::refuse(components, &adaptation)?;
+    let adaptation = base_change::unchanged(components, &sites)?;
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;

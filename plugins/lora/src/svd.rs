@@ -129,9 +129,13 @@ impl Matrix<'_> {
 
     /// `(W^T Y)^T`, `[K, M]`, of `Y^T`, `[K, N]`.
     fn transposed_times(&self, transposed: &DMatrix<f64>) -> DMatrix<f64> {
+        let tall = transposed.transpose();
         self.in_parts(self.cols, |first, count| {
-            let number = |n: usize, m: usize| f64::from(self.numbers[n * self.cols + first + m]);
-            transposed * DMatrix::from_fn(self.rows, count, number)
+            let mut part = Vec::with_capacity(self.rows * count);
+            for row in self.numbers.chunks_exact(self.cols) {
+                part.extend(row[first..first + count].iter().map(|&x| f64::from(x)));
+            }
+            (DMatrix::from_vec(count, self.rows, part) * &tall).transpose()
         })
     }
 

@@ -6,6 +6,7 @@ use espalier_compile::params::Dtypes;
 use espalier_engine::device_graph::{DeviceGraph, DeviceParam, GraphKernels, GraphLimits};
 use espalier_interface::graph::{Graph, Node, ValueId};
 use espalier_interface::{DType, PluginError, Result, WeightLayout};
+use espalier_numeric::write_numbers;
 
 /// The dtypes of a merge.
 const DTYPES: Dtypes = Dtypes::all(DType::F32);
@@ -97,7 +98,7 @@ impl<'a> Fragment<'a> {
         check_dtypes(&graph)?;
         let params = params.iter().map(|values| DeviceParam {
             layout: WeightLayout::Dense(DType::F32),
-            bytes: vec![values.iter().flat_map(|x| x.to_le_bytes()).collect()],
+            bytes: vec![bytes_of(values)],
             decoder: None,
         });
         let limits = GraphLimits {
@@ -120,7 +121,7 @@ impl<'a> Fragment<'a> {
         let graph = self.0.graph();
         let own = graph.inputs[0].value;
         let bytes: Vec<u8> = match rows {
-            InputRows::Vectors(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            InputRows::Vectors(values) => bytes_of(values),
             InputRows::Tokens(tokens) => tokens.iter().flat_map(|x| x.to_le_bytes()).collect(),
         };
         self.0.write(own, &bytes)?;
@@ -140,14 +141,19 @@ impl<'a> Fragment<'a> {
         } else {
             base(BaseInput::Computed(&self.read(input, count)?))
         };
-        let bytes: Vec<u8> = out.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.0.write(node.outputs[0], &bytes)
+        self.0.write(node.outputs[0], &bytes_of(&out))
     }
 
     fn read(&self, value: ValueId, count: u64) -> Result<Vec<f32>> {
         let values = self.0.read(value, count)?.into_iter();
         Ok(values.map(|x| x as f32).collect())
     }
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 * values.len());
+    write_numbers(values, DType::F32, &mut bytes);
+    bytes
 }
 
 /// Refuses a value in use whose elements do not have four bytes, as all of a merge have.

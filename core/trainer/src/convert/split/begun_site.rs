@@ -5,6 +5,7 @@ use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::load::{Scratch, initial_values};
 use espalier_interface::Adapter;
 use espalier_interface::adaptation::Adaptation;
+use espalier_numeric::{ErrorSums, difference};
 use espalier_registry::Chosen;
 use espalier_system::files::TensorEntry;
 
@@ -137,7 +138,7 @@ impl BegunSite<'_, '_> {
         }
         let errors = PackingErrors {
             weights: squares(weight),
-            with_adapter: squares(&difference(&lost, &update)),
+            with_adapter: ErrorSums::of(&lost, &update).squared_error,
             packed_alone,
         };
         Ok((segments, errors))
@@ -156,11 +157,6 @@ impl BegunSite<'_, '_> {
     }
 }
 
-fn difference(a: &[f32], b: &[f32]) -> Vec<f32> {
-    a.iter().zip(b).map(|(a, b)| a - b).collect()
-}
-
 fn squares(values: &[f32]) -> f64 {
-    let squares = values.iter().map(|&x| f64::from(x) * f64::from(x));
-    squares.sum()
+    ErrorSums::of(values, values).squared_norm
 }
