@@ -2,9 +2,9 @@
 //!
 //! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
 //! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
-//! backends -> tensor-ops -> host-device -> interface; trainer -> conformance -> interface;
-//! tests -> conformance. A plugin depends on no other plugin and never on the trainer; the trainer
-//! depends neither on kernels nor on what plugins share nor on plugins.
+//! backends -> tensor-ops, driver-device -> host-device -> interface; trainer -> conformance ->
+//! interface; tests -> conformance. A plugin depends on no other plugin and never on the trainer;
+//! the trainer depends neither on kernels nor on what plugins share nor on plugins.
 
 use std::fs;
 use std::path::Path;
@@ -20,6 +20,7 @@ const TRAINER: &str = "espalier-trainer";
 const KERNELS: &str = "espalier-kernels";
 const DECODER: &str = "espalier-decoder";
 const HOST_DEVICE: &str = "espalier-host-device";
+const DRIVER_DEVICE: &str = "espalier-driver-device";
 const TENSOR_OPS: &str = "espalier-tensor-ops";
 const CONFORMANCE: &str = "espalier-conformance";
 const SAMPLES: &str = "espalier-samples";
@@ -102,18 +103,32 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
         Some("core") if [DECODER, CONFORMANCE, HOST_DEVICE].contains(&name) => {
             dependency == INTERFACE
         }
-        Some("core") if name == TENSOR_OPS => [INTERFACE, HOST_DEVICE].contains(&dependency),
+        Some("core") if [DRIVER_DEVICE, TENSOR_OPS].contains(&name) => {
+            [INTERFACE, HOST_DEVICE].contains(&dependency)
+        }
         // The check of the boundary reads the interface's layout.
         Some("xtask") => dependency == INTERFACE,
         Some("core") => false,
         Some("kernels") => dependency == INTERFACE,
-        Some("plugins") => {
-            [INTERFACE, KERNELS, DECODER, HOST_DEVICE, TENSOR_OPS].contains(&dependency)
-        }
+        Some("plugins") => [
+            INTERFACE,
+            KERNELS,
+            DECODER,
+            HOST_DEVICE,
+            DRIVER_DEVICE,
+            TENSOR_OPS,
+        ]
+        .contains(&dependency),
         // `hosts/shipped` links the shipped plugins.
-        Some("hosts") => {
-            ![KERNELS, DECODER, HOST_DEVICE, TENSOR_OPS, CONFORMANCE].contains(&dependency)
-        }
+        Some("hosts") => ![
+            KERNELS,
+            DECODER,
+            HOST_DEVICE,
+            DRIVER_DEVICE,
+            TENSOR_OPS,
+            CONFORMANCE,
+        ]
+        .contains(&dependency),
         Some("tests") => true,
         _ => false,
     }

@@ -15,7 +15,7 @@ use espalier_interface::{Device, DeviceInfo, ErrorCode, PluginError, Result, Ser
 use espalier_tensor_ops::TensorKernels;
 
 use crate::VERSION;
-use crate::device::DriverDevice;
+use espalier_driver_device::DriverDevice;
 use crate::torch::Torch;
 use driver::CudaDriver;
 use shim::{Card, Shim, called, shim};

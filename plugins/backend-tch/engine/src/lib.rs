@@ -6,12 +6,12 @@ mod allocator;
 mod attention;
 mod backend;
 mod cuda;
-mod device;
-mod driver;
 mod error;
 mod instructions;
 mod kinds;
 mod plugin;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod torch;
 

@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use espalier_interface::{ErrorCode, PluginError, Result};
 
 use super::shim::{Shim, StreamName, called};
-use crate::driver::{Driver, Route};
+use espalier_driver_device::{Driver, Route};
 
 /// Device number `index` of CUDA.
 pub struct CudaDriver {

@@ -8,9 +8,6 @@
 mod buffers;
 mod queue;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

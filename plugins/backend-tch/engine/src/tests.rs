@@ -14,7 +14,7 @@ use espalier_interface::{
 };
 use espalier_tensor_ops::TensorKernels;
 
-use super::DriverDevice;
+use espalier_driver_device::DriverDevice;
 use crate::torch::Torch;
 use separate::{Separate, Watch};
 

@@ -8,7 +8,7 @@ use espalier_interface::{
 
 use super::separate::Call;
 use super::{device, launch, ones, range};
-use crate::driver::Route;
+use espalier_driver_device::Route;
 
 const COMPUTE: Stream = Stream(0);
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use espalier_interface::{ErrorCode, PluginError, Result};
 
-use crate::driver::{Driver, Route};
+use espalier_driver_device::{Driver, Route};
 
 /// A call of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,139 @@
+// Numbers -> numbers, element by element: sums, products, functions, channels, gates, dropout.
+#include "element.cuh"
+
+// `FORWARD(T)` instantiates a kernel for the dtypes that values are computed in.
+#define EACH_VALUE(kernel) kernel(f32) kernel(bf16)
+
+// y = a + alpha b. y may be a.
+template <class T>
+DEVICE void add(const T* a, const T* b, T* y, float alpha, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) + alpha * widen(b[i]));
+}
+#define ADD(T)                                                                                                        \
+  extern "C" __global__ void add_##T(const T* a, const T* b, T* y, float alpha, int64_t n) { add<T>(a, b, y, alpha, n); } \
+  EXPORT(add_##T)
+EACH_VALUE(ADD)
+
+// y = a b.
+template <class T>
+DEVICE void multiply(const T* a, const T* b, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) * widen(b[i]));
+}
+#define MULTIPLY(T)                                                                                          \
+  extern "C" __global__ void mul_##T(const T* a, const T* b, T* y, int64_t n) { multiply<T>(a, b, y, n); } \
+  EXPORT(mul_##T)
+EACH_VALUE(MULTIPLY)
+
+// y = a / b.
+template <class T>
+DEVICE void divide(const T* a, const T* b, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) / widen(b[i]));
+}
+#define DIVIDE(T)                                                                                          \
+  extern "C" __global__ void div_##T(const T* a, const T* b, T* y, int64_t n) { divide<T>(a, b, y, n); } \
+  EXPORT(div_##T)
+EACH_VALUE(DIVIDE)
+
+// y = alpha x. y may be x.
+template <class T>
+DEVICE void scale(const T* x, T* y, float alpha, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(alpha * widen(x[i]));
+}
+#define SCALE(T)                                                                                           \
+  extern "C" __global__ void scale_##T(const T* x, T* y, float alpha, int64_t n) { scale<T>(x, y, alpha, n); } \
+  EXPORT(scale_##T)
+EACH_VALUE(SCALE)
+
+enum Function { EXP, LOG, SIGMOID, TANH, RSQRT };
+
+// y = f(x); for RSQRT 1 / sqrt(alpha x + beta).
+template <class T>
+DEVICE void function(const T* x, T* y, int which, float alpha, float beta, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    float v = widen(x[i]);
+    if (which == EXP)
+      v = expf(v);
+    else if (which == LOG)
+      v = logf(v);
+    else if (which == SIGMOID)
+      v = 1.0f / (1.0f + expf(-v));
+    else if (which == TANH)
+      v = tanhf(v);
+    else
+      v = 1.0f / sqrtf(alpha * v + beta);
+    y[i] = narrow<T>(v);
+  }
+}
+#define FUNCTION(T)                                                                                                  \
+  extern "C" __global__ void function_##T(const T* x, T* y, int32_t which, float alpha, float beta, int64_t n) {      \
+    function<T>(x, y, which, alpha, beta, n);                                                                        \
+  }                                                                                                                  \
+  EXPORT(function_##T)
+EACH_VALUE(FUNCTION)
+
+// y[t, c] = x[t, c] w[c], rows of `width`.
+template <class T, class W>
+DEVICE void scale_columns(const T* x, const W* w, T* y, int64_t width, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(x[i]) * widen(w[i % width]));
+}
+#define SCALE_COLUMNS(T, W)                                                                                       \
+  extern "C" __global__ void scale_columns_##T##_##W(const T* x, const W* w, T* y, int64_t width, int64_t n) {     \
+    scale_columns<T, W>(x, w, y, width, n);                                                                       \
+  }                                                                                                               \
+  EXPORT(scale_columns_##T##_##W)
+#define SCALE_COLUMNS_OF(T) SCALE_COLUMNS(T, f32) SCALE_COLUMNS(T, bf16) SCALE_COLUMNS(T, f16)
+EACH_VALUE(SCALE_COLUMNS_OF)
+
+// y = g s u with s = 1 / (1 + e^-g).
+template <class T>
+DEVICE void swiglu(const T* gate, const T* up, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    float g = widen(gate[i]);
+    y[i] = narrow<T>(g / (1.0f + expf(-g)) * widen(up[i]));
+  }
+}
+#define SWIGLU(T)                                                                                                    \
+  extern "C" __global__ void swiglu_##T(const T* gate, const T* up, T* y, int64_t n) { swiglu<T>(gate, up, y, n); } \
+  EXPORT(swiglu_##T)
+EACH_VALUE(SWIGLU)
+
+// dg = dy u s (1 + g (1 - s)), du = dy g s.
+template <class T>
+DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    float d = widen(dy[i]), g = widen(gate[i]), u = widen(up[i]), s = 1.0f / (1.0f + expf(-g));
+    dgate[i] = narrow<T>(d * u * s * (1.0f + g * (1.0f - s)));
+    dup[i] = narrow<T>(d * g * s);
+  }
+}
+#define SWIGLU_BACKWARD(T)                                                                                               \
+  extern "C" __global__ void swiglu_backward_##T(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) { \
+    swiglu_backward<T>(dy, gate, up, dgate, dup, n);                                                                     \
+  }                                                                                                                      \
+  EXPORT(swiglu_backward_##T)
+EACH_VALUE(SWIGLU_BACKWARD)
+
+// y = factor x where the element's random number is at least `threshold` / 2^24, else 0. Element (t, c) draws word c % 4 of the
+// counter (c / 4, position of t, sequence of t, site). A thread has four elements of a row.
+template <class T>
+DEVICE void dropout(const T* x, const int32_t* sequences, const int32_t* positions, T* y, uint32_t key0, uint32_t key1,
+                    uint32_t site, uint32_t threshold, float factor, int64_t tokens, int64_t width) {
+  int64_t blocks = (width + 3) / 4;
+  for (int64_t i = first_element(); i < tokens * blocks; i += element_stride()) {
+    int64_t t = i / blocks, c = i % blocks;
+    Words drawn = philox(key0, key1, (uint32_t)c, (uint32_t)positions[t], (uint32_t)sequences[t], site);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      int64_t at = t * width + 4 * c + k;
+      if (4 * c + k < width) y[at] = (drawn.word[k] >> 8) >= threshold ? narrow<T>(widen(x[at]) * factor) : narrow<T>(0.0f);
+    }
+  }
+}
+#define DROPOUT(T)                                                                                                        \
+  extern "C" __global__ void dropout_##T(const T* x, const int32_t* sequences, const int32_t* positions, T* y, uint32_t key0, \
+                                         uint32_t key1, uint32_t site, uint32_t threshold, float factor, int64_t tokens,  \
+                                         int64_t width) {                                                                 \
+    dropout<T>(x, sequences, positions, y, key0, key1, site, threshold, factor, tokens, width);                           \
+  }                                                                                                                       \
+  EXPORT(dropout_##T)
+EACH_VALUE(DROPOUT)

@@ -1,0 +1,61 @@
+// Tokens -> rows of a table, and the table's gradient.
+#include "element.cuh"
+
+// A token that is not in the vocabulary.
+constexpr int32_t BAD_TOKEN = 2;
+
+// y[t] = W[token_t]; element (v, c) of the table is at v row + c column.
+template <class W, class T>
+DEVICE void embedding(const int32_t* tokens, const W* table, T* y, int64_t row, int64_t column, int64_t vocabulary,
+                      int64_t width, int64_t n, Fault* fault) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    int64_t t = i / width, c = i % width;
+    int32_t token = tokens[t];
+    bool bad = token < 0 || token >= vocabulary;
+    if (bad) report(fault, BAD_TOKEN, (int32_t)t, token, (int32_t)vocabulary);
+    y[i] = narrow<T>(bad ? NOT_A_NUMBER : widen(table[token * row + c * column]));
+  }
+}
+#define EMBEDDING(W, T)                                                                                                   \
+  extern "C" __global__ void embedding_##W##_##T(const int32_t* tokens, const W* table, T* y, int64_t row, int64_t column, \
+                                                 int64_t vocabulary, int64_t width, int64_t n, Fault* fault) {            \
+    embedding<W, T>(tokens, table, y, row, column, vocabulary, width, n, fault);                                          \
+  }                                                                                                                       \
+  EXPORT(embedding_##W##_##T)
+
+// dW[token_t] += dy_t. The block of a token's first place adds all of its gradients, in their order: no two blocks write one row.
+template <class T>
+DEVICE void embedding_backward(const T* dy, const int32_t* tokens, float* dtable, int64_t row, int64_t column,
+                               int64_t vocabulary, int64_t width, int64_t count, Fault* fault) {
+  SHARED(memory);
+  int32_t* earlier = (int32_t*)memory;
+  int64_t own = blockIdx.x;
+  int32_t token = tokens[own];
+  if (token < 0 || token >= vocabulary) {
+    if (threadIdx.x == 0) report(fault, BAD_TOKEN, (int32_t)own, token, (int32_t)vocabulary);
+    return;
+  }
+  if (threadIdx.x == 0) *earlier = 0;
+  __syncthreads();
+  for (int64_t t = threadIdx.x; t < own; t += THREADS)
+    if (tokens[t] == token) *earlier = 1;
+  __syncthreads();
+  if (*earlier) return;
+  for (int64_t c = threadIdx.x; c < width; c += THREADS) {
+    float sum = dtable[token * row + c * column];
+    for (int64_t t = own; t < count; t++)
+      if (tokens[t] == token) sum += widen(dy[t * width + c]);
+    dtable[token * row + c * column] = sum;
+  }
+}
+#define EMBEDDING_BACKWARD(T)                                                                                             \
+  extern "C" __global__ void embedding_backward_##T(const T* dy, const int32_t* tokens, float* dtable, int64_t row,        \
+                                                    int64_t column, int64_t vocabulary, int64_t width, int64_t count,     \
+                                                    Fault* fault) {                                                       \
+    embedding_backward<T>(dy, tokens, dtable, row, column, vocabulary, width, count, fault);                              \
+  }                                                                                                                       \
+  EXPORT(embedding_backward_##T)
+
+#define EACH(T) EMBEDDING(f32, T) EMBEDDING(bf16, T) EMBEDDING(f16, T) EMBEDDING_BACKWARD(T)
+EACH(f32)
+EACH(bf16)

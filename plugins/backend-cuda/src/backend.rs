@@ -1,0 +1,116 @@
+//! The options -> the cards of the machine, and their opening.
+
+use std::sync::Arc;
+
+use espalier_driver_device::DriverDevice;
+use espalier_interface::{
+    Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
+};
+
+use crate::card::{self, Card};
+use crate::compiler::Compiler;
+use crate::driver::CudaDriver;
+use crate::fault::FaultPlace;
+use crate::kernels::CudaKernels;
+use crate::kit::Kit;
+use crate::libraries::{self, Libraries};
+use crate::modules::Modules;
+use crate::op;
+use crate::settings::Settings;
+
+/// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
+const HEAD_CHUNK_BYTES: u64 = 256 << 20;
+
+/// The least compute capability that the kernels are written for.
+const LEAST_CAPABILITY: [i32; 2] = [8, 0];
+
+/// The backend `cuda`.
+pub struct CudaBackend {
+    services: Arc<dyn Services>,
+    settings: Settings,
+}
+
+impl CudaBackend {
+    /// A backend with `options`. It opens no library.
+    ///
+    /// # Errors
+    /// `INVALID` for a text that is not a size.
+    pub fn new(options: &Options, services: Arc<dyn Services>) -> Result<Self> {
+        Ok(CudaBackend {
+            services,
+            settings: Settings::new(options)?,
+        })
+    }
+
+    fn libraries(&self) -> Result<Libraries> {
+        libraries::open(self.settings.libraries.as_deref())
+    }
+
+    fn described(&self, libraries: &Libraries, index: u32) -> Result<DeviceInfo> {
+        let card = Card::open(libraries, index)?;
+        let bound = self.settings.device_memory.unwrap_or(u64::MAX);
+        let [total, free] = card.memory()?;
+        let ([major, minor], version) = (card.capability, card.cuda_version()?);
+        Ok(DeviceInfo {
+            name: format!("cuda:{index}"),
+            description: format!(
+                "{}, compute capability {major}.{minor}, driver for CUDA {}.{}",
+                card.name()?,
+                version / 1000,
+                version % 1000 / 10
+            ),
+            memory_bytes: total.min(bound),
+            free_bytes: free.min(bound),
+            instruction_set: format!("sm_{major}{minor}"),
+            shares_host_memory: false,
+            exact_memory: true,
+            head_chunk_bytes: Some(HEAD_CHUNK_BYTES),
+        })
+    }
+}
+
+impl Backend for CudaBackend {
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        let libraries = self.libraries()?;
+        let count = card::count(&libraries)?;
+        (0..count)
+            .map(|index| self.described(&libraries, index))
+            .collect()
+    }
+
+    fn ops(&self) -> Result<Option<Vec<OpId>>> {
+        Ok(Some(op::ids()))
+    }
+
+    fn open(&self, index: u32) -> Result<Box<dyn Device>> {
+        let libraries = self.libraries()?;
+        let count = card::count(&libraries)?;
+        if index >= count {
+            let last = count.saturating_sub(1);
+            return Err(PluginError::invalid(format!(
+                "device {index} of backend `cuda`: there are only devices 0 to {last}"
+            )));
+        }
+        let card = Arc::new(Card::open(&libraries, index)?);
+        if card.capability < LEAST_CAPABILITY {
+            let [major, minor] = card.capability;
+            return Err(PluginError::unsupported(format!(
+                "device {index} of backend `cuda`: {} has compute capability {major}.{minor}, expected 8.0 or later (GeForce 30, A100 and newer)",
+                card.name()?
+            )));
+        }
+        let faults = Arc::new(FaultPlace::new(card.clone())?);
+        let cache = self.settings.cache.clone();
+        let compiler = Compiler::new(libraries.nvrtc, card.capability, cache);
+        let modules = Arc::new(Modules::new(card.clone(), compiler));
+        let kit = Kit {
+            modules,
+            faults: faults.clone(),
+        };
+        let driver = CudaDriver::new(card, faults)?;
+        let maker = Box::new(CudaKernels { kit });
+        let bound = self.settings.device_memory;
+        let device = DriverDevice::new(driver, maker, self.services.clone(), bound)?;
+        Ok(Box::new(device))
+    }
+}

@@ -1,0 +1,170 @@
+//! The description of a format -> the definitions that make `kernels/cuda/linear/decode.cu` its
+//! decoder.
+
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format};
+use espalier_interface::{DType, PluginError, Result};
+
+use crate::arguments::Argument;
+
+/// Values of codes, as the kernel takes them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Tables {
+    codes: [f32; 256],
+    scales: [f32; 256],
+    zeros: [f32; 256],
+}
+
+#[allow(unsafe_code)] // A struct of floats.
+// SAFETY: floats without padding, laid out as `Tables` of the kernel.
+unsafe impl Argument for Tables {}
+
+/// The decoder of a format.
+pub struct Description {
+    /// What stands before the kernel.
+    pub definitions: String,
+    /// Values of codes.
+    pub tables: Tables,
+}
+
+impl Description {
+    /// The decoder of `format`.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for a format that has no description.
+    pub fn of(format: &Format) -> Result<Self> {
+        let mut made = Description {
+            definitions: String::new(),
+            tables: Tables {
+                codes: [0.0; 256],
+                scales: [0.0; 256],
+                zeros: [0.0; 256],
+            },
+        };
+        match &format.decoding {
+            Decoding::Codebook {
+                codes,
+                table,
+                blocks,
+                scale,
+            } => {
+                made.codes(codes);
+                made.define("DECODING_TABLE", "1");
+                fill(&mut made.tables.codes, table);
+                made.define("BLOCK_OF(i, row, column)", &block(*blocks));
+                let scale = values(format, scale, "scales", &mut made.tables.scales);
+                made.define("SCALE(block)", &scale);
+            }
+            Decoding::Affine {
+                codes,
+                blocks,
+                scale,
+                zero,
+            } => {
+                made.codes(codes);
+                made.define("BLOCK_OF(i, row, column)", &block(*blocks));
+                let scale = values(format, scale, "scales", &mut made.tables.scales);
+                made.define("SCALE(block)", &scale);
+                let zero = values(format, zero, "zeros", &mut made.tables.zeros);
+                made.define("ZERO(block)", &zero);
+            }
+            Decoding::Callback => {
+                return Err(PluginError::unsupported(format!(
+                    "quantizer `{}` describes no format, and its `decode` runs on the processor: backend `cuda` cannot read its weights; choose a quantizer with a described format, or backend `cpu`",
+                    format.quantizer
+                )));
+            }
+        }
+        Ok(made)
+    }
+
+    fn define(&mut self, name: &str, value: &str) {
+        self.definitions += &format!("#define {name} ({value})\n");
+    }
+
+    fn codes(&mut self, codes: &Codes) {
+        self.define("CODE_BITS", &codes.bits.to_string());
+        self.define("CODE_SEGMENT", &codes.segment.to_string());
+        let word = if codes.dtype() == DType::U8 {
+            "uint8_t"
+        } else {
+            "uint32_t"
+        };
+        self.definitions += &format!("#define CODE_WORD {word}\n");
+        let (slots, bits) = (codes.per_word(), codes.bits);
+        let last = slots - 1;
+        let [word, shift] = match codes.order {
+            BitOrder::Split { words } => [
+                format!("(i) % {words}"),
+                format!("({last} - (i) / {words}) * {bits}"),
+            ],
+            BitOrder::HighFirst => [
+                format!("(i) / {slots}"),
+                format!("({last} - (i) % {slots}) * {bits}"),
+            ],
+            BitOrder::LowFirst => [format!("(i) / {slots}"), format!("(i) % {slots} * {bits}")],
+        };
+        self.define("CODE_WORD_OF(i)", &word);
+        self.define("CODE_SHIFT_OF(i)", &shift);
+    }
+}
+
+/// The first values of a table.
+fn fill(table: &mut [f32; 256], values: &[f32]) {
+    for (to, from) in table.iter_mut().zip(values) {
+        *to = *from;
+    }
+}
+
+/// The block of element `i`, at `row` and `column`.
+fn block(map: BlockMap) -> String {
+    match map {
+        BlockMap::Flat { size } => format!("(i) / {size}"),
+        BlockMap::Strided { count } => format!("(i) % {count}"),
+        BlockMap::Rows => "row".to_owned(),
+        BlockMap::Columns => "column".to_owned(),
+    }
+}
+
+/// A number of segment `segment` at `at`.
+fn number(format: &Format, segment: usize, at: &str) -> String {
+    let dtype = format.segments[segment].dtype.name();
+    format!("number<{dtype}>(segment({segment}), {at})")
+}
+
+/// The value of a block, whose codes have the table `name`.
+fn values(format: &Format, of: &BlockValues, name: &str, table: &mut [f32; 256]) -> String {
+    match of {
+        BlockValues::Stored { segment } => number(format, *segment, "block"),
+        BlockValues::Nested {
+            codes,
+            table: stated,
+            scales,
+            size,
+            offset,
+        } => {
+            fill(table, stated);
+            let scale = number(format, *scales, &format!("(block) / {size}"));
+            let offset = number(format, *offset, "0");
+            format!("tables.{name}[segment({codes})[block]] * {scale} + {offset}")
+        }
+        BlockValues::Affine {
+            codes,
+            groups,
+            scales,
+            zeros,
+        } => {
+            let group = match groups {
+                BlockMap::Flat { size } => format!("(block) / {size}"),
+                BlockMap::Strided { count } => format!("(block) % {count}"),
+                BlockMap::Rows => "0".to_owned(),
+                BlockMap::Columns => "block".to_owned(),
+            };
+            let (scale, zero) = (
+                number(format, *scales, &group),
+                number(format, *zeros, &group),
+            );
+            format!("((float)segment({codes})[block] - {zero}) * {scale}")
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The backend `cuda`: every op by kernels of its own on NVIDIA's cards, from compute capability
+//! 8.0 on.
+//!
+//! The libraries of CUDA are opened when a device is asked for, and not linked: a host without them
+//! reads this plugin, lists it, and says which library is missing. Kernels are CUDA C++ in
+//! `kernels/cuda`. NVRTC compiles them for the card, once: the results are kept on disk.
+//!
+//! It was never run on a card: see docs/write-a-backend.md. `tests/gpu` runs it over a driver and a
+//! compiler without one.
+
+mod arguments;
+mod backend;
+mod card;
+mod compiler;
+mod current;
+mod decoder;
+mod driver;
+mod fault;
+mod functions;
+mod kernels;
+mod kit;
+mod libraries;
+mod modules;
+mod op;
+mod plugin;
+mod settings;
+mod sources;
+mod staging;
+mod streams;
+mod tables;
+
+pub use backend::CudaBackend;

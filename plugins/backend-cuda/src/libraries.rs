@@ -1,0 +1,117 @@
+//! The machine -> CUDA's libraries, opened by full path where one is known.
+#![allow(unsafe_code)] // Opening libraries.
+
+mod places;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use espalier_interface::{ErrorCode, PluginError, Result};
+use libloading::Library;
+
+use crate::functions::{Driver, Nvrtc};
+use places::Places;
+
+/// What the user can do about a missing driver.
+const GET_DRIVER: &str = "install NVIDIA's driver; `nvidia-smi` then lists the cards that it has";
+
+/// What the user can do about a missing compiler.
+const GET_NVRTC: &str = "`pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit and set CUDA_HOME, or name the folder of libnvrtc by backend.cuda.libraries";
+
+/// The files of the driver, of which the first that opens is used.
+const DRIVER_FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+
+/// The files of the compiler, newest first.
+const NVRTC_FILES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
+/// The beginning of the name of the library that the compiler opens by its bare name.
+const NVRTC_BUILTINS: &str = "libnvrtc-builtins.so";
+
+/// CUDA's libraries, which stay open for ever.
+#[derive(Clone, Copy)]
+pub struct Libraries {
+    /// The driver.
+    pub driver: &'static Driver,
+    /// The compiler, or why there is none.
+    pub nvrtc: std::result::Result<&'static Nvrtc, &'static str>,
+}
+
+/// Opens CUDA's libraries, once for each process; `named` is a folder that is looked in first.
+///
+/// # Errors
+/// `DEVICE` where the driver is missing, with where it was looked for and how to get it.
+pub fn open(named: Option<&Path>) -> Result<Libraries> {
+    static OPENED: Mutex<Vec<(Option<PathBuf>, Libraries)>> = Mutex::new(Vec::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = opened.iter().find(|(folder, _)| folder.as_deref() == named) {
+        return Ok(*found);
+    }
+    let places = Places::of_machine(named);
+    let driver = load(&places, DRIVER_FILES).and_then(|library| {
+        let table = Driver::of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
+        std::mem::forget(library);
+        Ok(&*Box::leak(Box::new(table)))
+    });
+    let driver = driver.map_err(|why| {
+        let what = format!("the driver of NVIDIA cannot be used: {why}; {GET_DRIVER}");
+        PluginError::new(ErrorCode::DEVICE, what)
+    })?;
+    let nvrtc = load(&places, NVRTC_FILES).and_then(|library| {
+        let table = Nvrtc::of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
+        std::mem::forget(library);
+        Ok(&*Box::leak(Box::new(table)))
+    });
+    let nvrtc = nvrtc.map_err(|why| {
+        let what = format!("the compiler of kernels, NVRTC, cannot be used: {why}; {GET_NVRTC}");
+        &*Box::leak(what.into_boxed_str())
+    });
+    let libraries = Libraries { driver, nvrtc };
+    opened.push((named.map(Path::to_owned), libraries));
+    Ok(libraries)
+}
+
+/// Opens the first of `files` that there is: in a folder of `places`, or by its bare name where the
+/// system has it.
+fn load(places: &Places, files: &[&str]) -> std::result::Result<Library, String> {
+    let mut refused = Vec::new();
+    for file in files {
+        for path in places.having(file) {
+            open_beside(&path);
+            // SAFETY: opening a library of CUDA runs its initialisers, which have no preconditions.
+            match unsafe { Library::new(&path) } {
+                Ok(library) => return Ok(library),
+                Err(why) => refused.push(format!("{} cannot be opened: {why}", path.display())),
+            }
+        }
+        if places.is_exclusive() {
+            continue;
+        }
+        // SAFETY: as above.
+        match unsafe { Library::new(*file) } {
+            Ok(library) => return Ok(library),
+            Err(_) => refused.push(format!("the system has no {file}")),
+        }
+    }
+    if places.is_exclusive() && refused.is_empty() {
+        refused.push(format!("{places} has no {}", files.join(" or ")));
+    }
+    Err(refused.join(", "))
+}
+
+/// Opens the libraries beside the compiler that it opens by bare names, so that it finds them.
+fn open_beside(path: &Path) {
+    let folder = path.parent().and_then(|folder| folder.read_dir().ok());
+    for file in folder.into_iter().flatten().flatten() {
+        if file
+            .file_name()
+            .to_string_lossy()
+            .starts_with(NVRTC_BUILTINS)
+        {
+            // SAFETY: as in `load`. A failure is the compiler's to tell, when it misses the
+            // library.
+            if let Ok(library) = unsafe { Library::new(file.path()) } {
+                std::mem::forget(library);
+            }
+        }
+    }
+}

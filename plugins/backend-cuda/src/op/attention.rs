@@ -1,0 +1,157 @@
+//! `attention`, its gradient, and `attention_cached`.
+
+use espalier_host_device::{Asked, Made};
+use espalier_interface::Result;
+use espalier_interface::graph::Dim;
+
+use super::{Op, computed, op, reduced};
+use crate::arguments::{Argument, Arguments};
+use crate::kit::Kit;
+use crate::modules::Function;
+use crate::sources::ATTENTION;
+
+pub const OPS: &[Op] = &[
+    op("attention", forward),
+    op("attention_backward", backward),
+    op("attention_cached", cached),
+];
+
+/// The widest head.
+const MOST_WIDTH: usize = 512;
+
+/// An attention's shape, as the kernels take it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Shape {
+    heads: i32,
+    kv_heads: i32,
+    width: i32,
+    causal: i32,
+    window: i32,
+    scale: f32,
+    softcap: f32,
+}
+
+#[allow(unsafe_code)] // A struct of numbers.
+// SAFETY: numbers of 4 bytes without padding.
+unsafe impl Argument for Shape {}
+
+/// A request's shape and the kernels of its head size.
+struct Attention<'a> {
+    shape: Shape,
+    kit: &'a Kit,
+    dtype: &'static str,
+    definitions: String,
+}
+
+impl<'a> Attention<'a> {
+    /// The attention of a request with queries in input `query`.
+    fn of(asked: &Asked<'_>, kit: &'a Kit, query: usize) -> Result<Self> {
+        let dtype = computed(asked, asked.input(query).dtype)?;
+        let attributes = asked.attributes();
+        let width = attributes.count("head_dim")?;
+        if width > MOST_WIDTH {
+            return Err(
+                asked.unsupported(format!("heads of {width}, expected at most {MOST_WIDTH}"))
+            );
+        }
+        let widest = width.next_multiple_of(32).next_power_of_two();
+        Ok(Attention {
+            shape: Shape {
+                heads: attributes.count("heads")? as i32,
+                kv_heads: attributes.count("kv_heads")? as i32,
+                width: width as i32,
+                causal: i32::from(attributes.flag("causal")),
+                window: attributes.count("window").map_or(0, |window| window as i32),
+                scale: attributes.number("scale")? as f32,
+                softcap: attributes.optional_number("softcap").unwrap_or(0.0) as f32,
+            },
+            kit,
+            dtype,
+            definitions: format!("#define MOST_WIDTH {widest}\n"),
+        })
+    }
+
+    fn function(&self, name: &str) -> Result<Function> {
+        let name = format!("{name}_{}", self.dtype);
+        self.kit
+            .modules
+            .function(ATTENTION, &self.definitions, &name)
+    }
+}
+
+/// Blocks of `warps` warps.
+fn blocks(warps: usize) -> [u64; 3] {
+    [(warps as u64).div_ceil(8), 1, 1]
+}
+
+fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    reduced(asked, asked.output(1).dtype)?;
+    let attention = Attention::of(asked, kit, 0)?;
+    let (shape, kernel) = (attention.shape, attention.function("attention")?);
+    Ok(Made::new(move |call| {
+        let inputs = (0..4).map(|index| call.input_place(index));
+        let arguments = inputs.fold(Arguments::new(), Arguments::at);
+        let arguments = arguments.at(call.output_place(0)).at(call.output_place(1));
+        let arguments = arguments.with(shape).with(call.sequences as i32);
+        let warps = call.tokens * shape.heads as usize;
+        kernel.launch(blocks(warps), 0, &arguments.with(call.tokens as i64))
+    }))
+}
+
+fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    reduced(asked, asked.input(5).dtype)?;
+    let attention = Attention::of(asked, kit, 1)?;
+    let shape = attention.shape;
+    let delta = attention.function("attention_delta")?;
+    let of_queries = attention.function("attention_dq")?;
+    let of_keys = attention.function("attention_dkv")?;
+    let made = Made::new(move |call| {
+        let [dout, q, k, v, out, lse, boundaries] =
+            [0, 1, 2, 3, 4, 5, 6].map(|index| call.input_place(index));
+        let [dq, dk, dv] = [0, 1, 2].map(|index| call.output_place(index));
+        let sums = call.workspace_place().expect("a kernel asked for it");
+        let (tokens, sequences) = (call.tokens as i64, call.sequences as i32);
+        let queries = call.tokens * shape.heads as usize;
+        let arguments = Arguments::new().at(dout).at(out).at(sums).with(shape);
+        delta.launch(blocks(queries), 0, &arguments.with(tokens))?;
+        let inputs = || {
+            let all = [dout, q, k, v, lse, sums, boundaries];
+            all.into_iter().fold(Arguments::new(), Arguments::at)
+        };
+        let arguments = inputs().at(dq).with(shape).with(sequences).with(tokens);
+        of_queries.launch(blocks(queries), 0, &arguments)?;
+        let arguments = inputs().at(dk).at(dv).with(shape);
+        let keys = call.tokens * shape.kv_heads as usize;
+        of_keys.launch(blocks(keys), 0, &arguments.with(sequences).with(tokens))
+    });
+    Ok(made.with_workspace(4 * asked.max_tokens().max(1) * shape.heads as usize))
+}
+
+fn cached(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let [Dim::Fixed(slots), Dim::Fixed(capacity), _] = asked.output(1).shape[..] else {
+        return Err(asked.invalid("keys are not [slots, tokens, width]".to_owned()));
+    };
+    let [slots, capacity] = [slots, capacity].map(|extent| extent as i32);
+    let attention = Attention::of(asked, kit, 0)?;
+    let shape = attention.shape;
+    let append = attention.function("cache_append")?;
+    let attend = attention.function("attention_cached")?;
+    let faults = kit.faults.clone();
+    Ok(Made::new(move |call| {
+        let [q, k, v, boundaries, positions, slots_of] =
+            [0, 1, 2, 3, 4, 5].map(|index| call.input_place(index));
+        let [out, keys, values] = [0, 1, 2].map(|index| call.output_place(index));
+        let (tokens, sequences) = (call.tokens as i64, call.sequences as i32);
+        let arguments = Arguments::new().at(k).at(v).at(boundaries).at(positions);
+        let arguments = arguments.at(slots_of).at(keys).at(values).with(shape);
+        let arguments = arguments.with(sequences).with(slots).with(capacity);
+        let arguments = arguments.with(tokens).with(faults.address());
+        append.launch(blocks(call.tokens), 0, &arguments)?;
+        let arguments = Arguments::new().at(q).at(boundaries).at(positions);
+        let arguments = arguments.at(slots_of).at(keys).at(values).at(out);
+        let arguments = arguments.with(shape).with(sequences).with(slots);
+        let warps = call.tokens * shape.heads as usize;
+        attend.launch(blocks(warps), 0, &arguments.with(capacity).with(tokens))
+    }))
+}

@@ -1,0 +1,99 @@
+//! Sums over tokens of each column: gradients of what all tokens share.
+
+use espalier_host_device::{Asked, Made, Place};
+use espalier_interface::Result;
+
+use super::{Op, computed, most_elements, op, reduced};
+use crate::arguments::Arguments;
+use crate::kit::Kit;
+use crate::modules::{Function, THREADS};
+use crate::sources::COLUMN_SUMS;
+
+pub const OPS: &[Op] = &[
+    op("bias_backward", |asked, kit| summed(asked, kit, Sum::Added)),
+    op("scale_channels_weight_backward", |asked, kit| {
+        summed(asked, kit, Sum::Added)
+    }),
+    op("scale_by_backward", |asked, kit| {
+        summed(asked, kit, Sum::Written)
+    }),
+];
+
+/// Rows that a thread sums, as the kernels have it.
+const ROWS: usize = 32;
+
+/// What is done with a sum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    /// It is added to the output.
+    Added,
+    /// It is the output.
+    Written,
+}
+
+/// The kernels of sums over rows.
+pub struct ColumnSums {
+    of_rows: Function,
+    of_chunks: Function,
+}
+
+impl ColumnSums {
+    /// The kernels for values of `dtype`.
+    ///
+    /// # Errors
+    /// `DEVICE` where they cannot be compiled.
+    pub fn new(kit: &Kit, dtype: &str) -> Result<Self> {
+        Ok(ColumnSums {
+            of_rows: kit.function(COLUMN_SUMS, &format!("sum_rows_{dtype}"))?,
+            of_chunks: kit.function(COLUMN_SUMS, "sum_chunks")?,
+        })
+    }
+
+    /// Bytes of workspace for `rows` rows of `width` columns.
+    pub fn workspace_bytes(rows: usize, width: usize) -> usize {
+        4 * rows.div_ceil(ROWS).max(1) * width
+    }
+
+    /// Sums `dy`, times `x` and its rows' factors at the address `factors` where they are there, of
+    /// rows of `width` columns. `partial` is the address of the workspace.
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn launch(
+        &self,
+        [dy, sum]: [Place; 2],
+        x: Option<Place>,
+        [factors, partial]: [u64; 2],
+        how: Sum,
+        [rows, width]: [usize; 2],
+    ) -> Result<()> {
+        let chunks = rows.div_ceil(ROWS);
+        let blocks = (width as u64).div_ceil(THREADS);
+        let arguments = Arguments::new().at(dy).at_or_null(x).with(factors);
+        let arguments = arguments.with(partial).with(width as i64).with(rows as i64);
+        self.of_rows
+            .launch([blocks, chunks as u64, 1], 0, &arguments)?;
+        let arguments = Arguments::new().with(partial).at(sum);
+        let arguments = arguments.with(i32::from(how == Sum::Added));
+        let arguments = arguments.with(width as i64).with(chunks as i64);
+        self.of_chunks.launch([blocks, 1, 1], 0, &arguments)
+    }
+}
+
+fn summed(asked: &Asked<'_>, kit: &Kit, how: Sum) -> Result<Made> {
+    let dy = asked.input(0);
+    let dtype = computed(asked, dy.dtype)?;
+    reduced(asked, asked.output(0).dtype)?;
+    let has_x = asked.request.inputs.len() > 1;
+    let width = asked.columns(dy);
+    let most = most_elements(asked, dy) / width.max(1);
+    let sums = ColumnSums::new(kit, dtype)?;
+    let made = Made::new(move |call| {
+        let places = [call.input_place(0), call.output_place(0)];
+        let x = has_x.then(|| call.input_place(1));
+        let partial = call.workspace_place().expect("a kernel asked for it");
+        let partial = partial.address.as_ptr() as u64;
+        sums.launch(places, x, [0, partial], how, [call.tokens, width])
+    });
+    Ok(made.with_workspace(ColumnSums::workspace_bytes(most, width)))
+}

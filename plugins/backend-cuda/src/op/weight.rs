@@ -1,0 +1,152 @@
+//! A param in any format -> its values where a kernel can read them.
+
+use espalier_host_device::{Asked, Call};
+use espalier_interface::{DType, Result, WeightLayout};
+
+use super::stored;
+use crate::arguments::{Argument, Arguments, address};
+use crate::decoder::{Description, Tables};
+use crate::kit::Kit;
+use crate::modules::Function;
+use crate::sources::{DECODE, FLAT};
+
+/// Most segments of a packed weight, as the kernel has it.
+const MOST_SEGMENTS: usize = 16;
+
+/// Shared memory of a decoder: its tables.
+const SHARED_BYTES: u32 = size_of::<Tables>() as u32;
+
+/// How a launch reads a weight `[rows, columns]`.
+pub struct Weight {
+    /// Rows and columns; a vector is one row.
+    pub size: [usize; 2],
+    /// The dtype of the values that it gives.
+    pub dtype: DType,
+    /// Index of its first range among the params' ranges.
+    first: usize,
+    /// Number of its ranges.
+    pub ranges: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    /// They are what is stored.
+    Stored,
+    /// They are what is stored, rounded or widened.
+    Cast { kernel: Function, bytes: usize },
+    /// They are decoded.
+    Packed {
+        kernel: Function,
+        tables: Box<Tables>,
+    },
+}
+
+/// Addresses of segments, as the kernel takes them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Segments([u64; MOST_SEGMENTS]);
+
+#[allow(unsafe_code)] // A struct of addresses.
+// SAFETY: addresses without padding.
+unsafe impl Argument for Segments {}
+
+impl Weight {
+    /// Param `index`, whose first range is `first`, as values of one of `dtypes`: of the stored one
+    /// where it is among them, else of the first.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for a dtype or a format that this backend does not have.
+    pub fn new(
+        asked: &Asked<'_>,
+        kit: &Kit,
+        [index, first]: [usize; 2],
+        dtypes: &[DType],
+    ) -> Result<Self> {
+        let param = &asked.request.params[index];
+        let size = asked.matrix(index)?;
+        let wanted = dtypes[0];
+        let of = |dtype, ranges, kind| Weight {
+            size,
+            dtype,
+            first,
+            ranges,
+            kind,
+        };
+        match &param.layout {
+            WeightLayout::Dense(dtype) if dtypes.contains(dtype) => Ok(of(*dtype, 1, Kind::Stored)),
+            WeightLayout::Dense(dtype) => {
+                let name = format!("cast_{}_{}", stored(asked, *dtype)?, wanted.name());
+                let kernel = kit.function(FLAT, &name)?;
+                let bytes = dtype.bytes() as usize;
+                Ok(of(wanted, 1, Kind::Cast { kernel, bytes }))
+            }
+            WeightLayout::Packed(format) => {
+                let described = Description::of(format)?;
+                let name = format!("decode_{}", wanted.name());
+                let kernel = kit
+                    .modules
+                    .function(DECODE, &described.definitions, &name)?;
+                let tables = Box::new(described.tables);
+                let ranges = format.segments.len();
+                Ok(of(wanted, ranges, Kind::Packed { kernel, tables }))
+            }
+        }
+    }
+
+    /// Bytes of workspace for `rows` of its rows, a multiple of 64.
+    pub fn workspace_bytes(&self, rows: usize) -> usize {
+        match self.kind {
+            Kind::Stored => 0,
+            _ => (rows * self.size[1] * self.dtype.bytes() as usize).next_multiple_of(64),
+        }
+    }
+
+    /// The address of the values of `count` rows from row `begin` on, after a launch that puts them
+    /// into the workspace at `workspace` if they have to be made.
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn values(
+        &self,
+        call: &Call<'_>,
+        workspace: u64,
+        [begin, count]: [usize; 2],
+    ) -> Result<u64> {
+        let [_, columns] = self.size;
+        let (begin, count) = (begin * columns, count * columns);
+        let start = || address(call.param_place(self.first));
+        match &self.kind {
+            Kind::Stored => Ok(start() + begin as u64 * self.dtype.bytes()),
+            Kind::Cast { kernel, bytes } => {
+                let from = start() + (begin * bytes) as u64;
+                let arguments = Arguments::new().with(from).with(workspace);
+                kernel.launch_over(count, &arguments.with(count as i64))?;
+                Ok(workspace)
+            }
+            Kind::Packed { kernel, tables } => {
+                let mut segments = Segments([0; MOST_SEGMENTS]);
+                for (index, segment) in segments.0[..self.ranges].iter_mut().enumerate() {
+                    *segment = address(call.param_place(self.first + index));
+                }
+                let arguments = Arguments::new().with(segments).with(**tables);
+                let arguments = arguments.with(workspace).with(begin as i64);
+                let arguments = arguments.with(count as i64).with(columns as i64);
+                kernel.launch_over_with(count, SHARED_BYTES, &arguments)?;
+                Ok(workspace)
+            }
+        }
+    }
+
+    /// The address of all values; see [`Weight::values`].
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn all(&self, call: &Call<'_>, workspace: u64) -> Result<u64> {
+        self.values(call, workspace, [0, self.size[0]])
+    }
+}
+
+/// The address of a launch's workspace, 0 where it has none.
+pub fn workspace(call: &Call<'_>) -> u64 {
+    call.workspace_place().map_or(0, address)
+}

@@ -1,0 +1,36 @@
+//! The declaration of the plugin `cuda`: its options -> a [`CudaBackend`].
+
+use espalier_host_device::HostOptions;
+use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
+
+use crate::CudaBackend;
+
+const CUDA: Component = Component {
+    name: "cuda",
+    role: Role::BACKEND,
+    doc: "NVIDIA's cards from compute capability 8.0 on; computes in bf16 or f32",
+    options: &[
+        OptionSpec {
+            name: "libraries",
+            kind: OptionKind::TEXT,
+            default: "null",
+            range: "",
+            doc: "folder of libcuda and libnvrtc; unset: where the system, CUDA_HOME or Python's packages of NVIDIA have them",
+        },
+        OptionSpec {
+            name: "cache_dir",
+            kind: OptionKind::TEXT,
+            default: "null",
+            range: "",
+            doc: "folder of compiled kernels; unset: espalier/cuda in XDG_CACHE_HOME or ~/.cache",
+        },
+        HostOptions::DEVICE_MEMORY,
+    ],
+    capabilities: &[("compute", "bf16,f32")],
+    create: |options, services| {
+        let backend = CudaBackend::new(options, services)?;
+        Ok(Instance::Backend(Box::new(backend)))
+    },
+};
+
+espalier_interface::declare_plugin! { name: "cuda", components: &[CUDA] }

@@ -1,0 +1,53 @@
+//! The kernels' sources, which the library holds.
+
+/// A file.
+#[derive(Clone, Copy)]
+pub struct Source {
+    /// Its name, as errors and `#include` have it.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($folder:literal, $name:literal) => {
+        Source {
+            name: $name,
+            text: include_str!(concat!("../../../kernels/cuda/", $folder, $name)),
+        }
+    };
+}
+
+/// Files that others include.
+pub const HEADERS: &[Source] = &[
+    source!("", "device.cuh"),
+    source!("", "element.cuh"),
+    source!("linear/", "product.cuh"),
+];
+
+/// Sums, products, functions, channels, gates, dropout.
+pub const ARITHMETIC: Source = source!("arithmetic/", "arithmetic.cu");
+/// Attention for any head size.
+pub const ATTENTION: Source = source!("attention/", "plain.cu");
+/// Sums of columns.
+pub const COLUMN_SUMS: Source = source!("norm/", "column_sums.cu");
+/// The values of a packed weight.
+pub const DECODE: Source = source!("linear/", "decode.cu");
+/// Tables by token.
+pub const EMBEDDING: Source = source!("embedding/", "embedding.cu");
+/// Casts, initial values, sums of squares.
+pub const FLAT: Source = source!("flat/", "flat.cu");
+/// Optimizers.
+pub const OPTIMIZER: Source = source!("optimizer/", "optimizer.cu");
+/// Products with sums in f32 on plain cores.
+pub const PRODUCT_F32: Source = source!("linear/", "product_f32.cu");
+/// Products of bf16 on tensor cores.
+pub const PRODUCT_BF16: Source = source!("linear/", "product_bf16.cu");
+/// Root mean square norms.
+pub const RMS_NORM: Source = source!("norm/", "rms_norm.cu");
+/// Rotations by positions.
+pub const ROPE: Source = source!("rope/", "rope.cu");
+/// Norms of a weight's rows with its low-rank update.
+pub const ROW_NORMS: Source = source!("linear/", "row_norms.cu");
+/// A number of each row, and losses.
+pub const ROWS: Source = source!("rows/", "rows.cu");

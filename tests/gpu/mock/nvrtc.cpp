@@ -1,0 +1,87 @@
+// A libnvrtc without CUDA, for tests: it compiles a kernel for the emulator with the machine's C++ compiler.
+//
+// Built with EMULATOR, the folder of emulator.h. CXX names the compiler, `c++` where it is unset.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Program {
+  std::string source, name, log, cubin;
+  std::vector<std::string> headers, header_names;
+};
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A word of a shell's command.
+std::string shell_word(const std::string& text) {
+  std::string made = "'";
+  for (char c : text)
+    if (c == '\'')
+      made += "'\\''";
+    else
+      made += c;
+  return made + "'";
+}
+
+}  // namespace
+
+extern "C" {
+
+int nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = 0, 0; }
+const char* nvrtcGetErrorString(int code) { return code == 6 ? "NVRTC_ERROR_COMPILATION" : code ? "NVRTC_ERROR" : "NVRTC_SUCCESS"; }
+int nvrtcCreateProgram(Program** program, const char* source, const char* name, int count, const char* const* headers,
+                       const char* const* names) {
+  *program = new Program{source, name ? name : "kernel.cu", "", "", {}, {}};
+  for (int i = 0; i < count; i++) {
+    (*program)->headers.push_back(headers[i]);
+    (*program)->header_names.push_back(names[i]);
+  }
+  return 0;
+}
+int nvrtcDestroyProgram(Program** program) {
+  delete *program;
+  return *program = nullptr, 0;
+}
+int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  char folder[] = "/tmp/mock-nvrtc-XXXXXX";
+  if (!mkdtemp(folder)) return 3;
+  std::filesystem::path at = folder;
+  std::ofstream(at / "kernel.cpp") << "#line 1 \"" << program->name << "\"\n" << program->source;
+  for (size_t i = 0; i < program->headers.size(); i++) std::ofstream(at / program->header_names[i]) << program->headers[i];
+  const char* compiler = getenv("CXX");
+  std::string command = std::string(compiler && *compiler ? compiler : "c++") +
+                        " -std=c++17 -O1 -fPIC -shared -fno-gnu-unique -ffp-contract=off -w -DEMULATED -I" + shell_word(at) + " -I" +
+                        shell_word(EMULATOR);
+  for (int i = 0; i < count; i++) {
+    std::string option = options[i];
+    if (option.rfind("-D", 0) == 0)
+      command += " " + shell_word(option);
+    else if (option.rfind("--gpu-architecture=sm_", 0) && option != "--fmad=false" && option != "--std=c++17" &&
+             option != "--device-as-default-execution-space") {
+      program->log = "unknown option " + option;
+      return 5;
+    }
+  }
+  command += " " + shell_word(at / "kernel.cpp") + " -o " + shell_word(at / "kernel.so") + " 2>" + shell_word(at / "log");
+  int code = system(command.c_str());
+  program->log = read(at / "log");
+  program->cubin = code ? "" : read(at / "kernel.so");
+  std::filesystem::remove_all(at);
+  return code ? 6 : 0;
+}
+int nvrtcGetProgramLogSize(Program* program, size_t* bytes) { return *bytes = program->log.size() + 1, 0; }
+int nvrtcGetProgramLog(Program* program, char* log) { return memcpy(log, program->log.c_str(), program->log.size() + 1), 0; }
+int nvrtcGetCUBINSize(Program* program, size_t* bytes) { return *bytes = program->cubin.size(), 0; }
+int nvrtcGetCUBIN(Program* program, char* cubin) { return memcpy(cubin, program->cubin.data(), program->cubin.size()), 0; }
+}

@@ -1,0 +1,58 @@
+//! The backend `cuda` without a card: a driver and a compiler of the host's own, under the names of
+//! NVIDIA's libraries.
+//!
+//! `mock/cuda.cpp` is a `libcuda` whose streams are queues, `mock/nvrtc.cpp` an `libnvrtc` that
+//! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler.
+//! The backend itself is what runs on a card, unmodified.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use espalier_interface::Options;
+
+/// The mock libraries: their sources, and the names under which the backend opens them.
+const LIBRARIES: [(&str, &str); 2] = [
+    ("cuda.cpp", "libcuda.so.1"),
+    ("nvrtc.cpp", "libnvrtc.so.13"),
+];
+
+/// The compiler of the mocks.
+fn compiler() -> String {
+    std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
+}
+
+/// The folder of the mock libraries, built once for each process into `folder`.
+///
+/// # Panics
+/// Where they cannot be built, with the compiler's words.
+pub fn libraries(folder: &Path) -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = folder.join(format!("mock-cuda-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the mock libraries");
+        for (file, library) in LIBRARIES {
+            let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
+            let built = Command::new(compiler())
+                .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, "-o"])
+                .arg(folder.join(library))
+                .arg(source.join("mock").join(file))
+                .arg("-ldl")
+                .output()
+                .expect("a C++ compiler, `c++` or CXX");
+            let words = String::from_utf8_lossy(&built.stderr);
+            assert!(built.status.success(), "{file}: {words}");
+        }
+        folder
+    })
+}
+
+/// Options of the backend that open the mock libraries and keep compiled kernels below `folder`.
+pub fn options(folder: &Path) -> Options {
+    let options = serde_json::json!({
+        "libraries": libraries(folder),
+        "cache_dir": folder.join("mock-cuda-kernels"),
+    });
+    serde_json::from_value(options).expect("a table")
+}
