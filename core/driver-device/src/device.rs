@@ -221,8 +221,12 @@ impl<D: Driver> Memory for DriverDevice<D> {
         let places = [&from, &to];
         match (from.home(), to.home()) {
             (Home::Device, Home::Device) => self.put(places, Route::Within, &queue),
-            (Home::Pinned, Home::Device) => self.put(places, Route::ToDevice, &queue),
-            (Home::Device, Home::Pinned) => self.put(places, Route::ToHost, &queue),
+            (Home::Pinned | Home::Registered, Home::Device) => {
+                self.put(places, Route::ToDevice, &queue)
+            }
+            (Home::Device, Home::Pinned | Home::Registered) => {
+                self.put(places, Route::ToHost, &queue)
+            }
             (Home::Lent, Home::Device) => self.put_alone(places, Some(Route::ToDevice), &queue),
             (Home::Device, Home::Lent) => self.put_alone(places, Some(Route::ToHost), &queue),
             _ => self.put_alone(places, None, &queue),

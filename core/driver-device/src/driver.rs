@@ -39,6 +39,21 @@ pub trait Driver: Send + Sync + 'static {
     /// As [`Driver::free`].
     unsafe fn free_pinned(&self, address: NonNull<u8>);
 
+    /// Makes memory of the host's copy as fast as pinned memory, until it is given to
+    /// [`Driver::unregister`] as often. False where it stays as it is.
+    fn register(&self, address: NonNull<u8>, bytes: usize) -> bool {
+        let _ = (address, bytes);
+        false
+    }
+
+    /// Ends what [`Driver::register`] began.
+    ///
+    /// # Safety
+    /// It was registered, and no copy uses it.
+    unsafe fn unregister(&self, address: NonNull<u8>) {
+        let _ = address;
+    }
+
     /// Another stream.
     ///
     /// # Errors

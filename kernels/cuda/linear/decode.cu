@@ -2,15 +2,22 @@
 //
 // The host writes the description as definitions before this file:
 //
-//   CODE_BITS            bits of a code, 1 to 8
-//   CODE_WORD            uint8_t or uint32_t, a word of codes
-//   CODE_SLOTS           codes of a word
-//   CODE_WORD_OF(i)      the word of code i, and the bits that it is shifted by in CODE_SHIFT_OF(i)
+//   CODE_BITS          bits of a code, 1 to 8
+//   CODE_SEGMENT       the segment of codes
+//   CODE_WORD          uint8_t or uint32_t, a word of codes
+//   CODE_WORD_OF(i)    the word of code i
+//   CODE_SHIFT_OF(i)   the bits by which it is shifted there
 //   BLOCK_OF(i, row, column)  the block of an element
-//   SCALE(block)         a block's scale, and its zero in ZERO(block) where codes are numbers
-//   DECODING_TABLE       defined where a code is an index into `tables.codes`
+//   SCALE(block)       a block's scale, and its zero in ZERO(block) where codes are numbers
+//   DECODING_TABLE     defined where a code is an index into `tables.codes`
 //
-// SCALE and ZERO are expressions of `segment(k)`, the start of segment k, and of `tables`.
+// SCALE and ZERO are expressions of `segment(k)`, the start of segment k, and of `tables`. Where 16 neighbours can be read and
+// written at once, the host also defines one of these:
+//
+//   CODES_SIDE_BY_SIDE 16 codes are 2 CODE_BITS bytes from `16 i CODE_BITS / 8` on; 1 where the first is in the highest bits of a
+//                      byte, 0 where it is in the lowest
+//   CODES_IN_WORDS     16 codes are at the same bits of 16 bytes
+//   ONE_BLOCK          defined where 16 neighbours from a multiple of 16 on have one block
 #include "element.cuh"
 
 constexpr int MOST_SEGMENTS = 16;
@@ -25,16 +32,116 @@ struct Tables {
 };
 // A number as stored.
 template <class T>
-DEVICE float number(const uint8_t* segment, int64_t at) {
+DEVICE float number(const uint8_t* segment, uint64_t at) {
   return widen(((const T*)segment)[at]);
 }
 
 #ifdef CODE_BITS
 #define segment(k) segments.start[k]
+constexpr uint32_t MASK = (1u << CODE_BITS) - 1;
 
-// y[i - begin] = the value of element i, for `count` elements from `begin` on.
+// What a code stands for, without its block's scale.
+DEVICE float value_of(const Tables& tables, uint32_t code, float zero) {
+#ifdef DECODING_TABLE
+  (void)zero;
+  return tables.codes[code];
+#else
+  (void)tables;
+  return (float)code - zero;
+#endif
+}
+#ifdef DECODING_TABLE
+#define ZERO(block) 0.0f
+#endif
+
+DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns) {
+  uint64_t row = i / columns, column = i - row * columns, block = BLOCK_OF(i, row, column);
+  (void)row;
+  (void)column;
+  const CODE_WORD* words = (const CODE_WORD*)segment(CODE_SEGMENT);
+  uint32_t code = (uint32_t)(words[CODE_WORD_OF(i)] >> CODE_SHIFT_OF(i)) & MASK;
+  return value_of(tables, code, ZERO(block)) * (SCALE(block));
+}
+
+// Elements that a thread decodes at once.
+constexpr int RUN = 16;
+
+DEVICE void write_run(float* y, const float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 4) {
+    uint4 word = {float_bits(v[k]), float_bits(v[k + 1]), float_bits(v[k + 2]), float_bits(v[k + 3])};
+    *(uint4*)(y + k) = word;
+  }
+}
+DEVICE void write_run(bf16* y, const float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 8) {
+    uint4 word = {pack_bf16(v[k], v[k + 1]), pack_bf16(v[k + 2], v[k + 3]), pack_bf16(v[k + 4], v[k + 5]),
+                  pack_bf16(v[k + 6], v[k + 7])};
+    *(uint4*)(y + k) = word;
+  }
+}
+
+#if defined(CODES_SIDE_BY_SIDE) || defined(CODES_IN_WORDS)
+// The 16 codes from element i on, a multiple of 16, by loads as wide as they are.
+DEVICE void read_run(const uint8_t* words, uint64_t i, uint32_t (&code)[RUN]) {
+#ifdef CODES_IN_WORDS
+  uint4 word = *(const uint4*)(words + CODE_WORD_OF(i));
+  uint32_t bytes[4] = {word.x, word.y, word.z, word.w};
+  int shift = (int)CODE_SHIFT_OF(i);
+#pragma unroll
+  for (int k = 0; k < RUN; k++) code[k] = (bytes[k / 4] >> (k % 4 * 8) & 0xff) >> shift & MASK;
+#else
+  uint32_t bytes[4] = {};
+  const uint8_t* from = words + i * CODE_BITS / 8;
+  if (CODE_BITS == 8) {
+    uint4 word = *(const uint4*)from;
+    bytes[0] = word.x, bytes[1] = word.y, bytes[2] = word.z, bytes[3] = word.w;
+  } else if (CODE_BITS == 4) {
+    uint64_t word = *(const uint64_t*)from;
+    bytes[0] = (uint32_t)word, bytes[1] = (uint32_t)(word >> 32);
+  } else if (CODE_BITS == 2) {
+    bytes[0] = *(const uint32_t*)from;
+  } else {
+    bytes[0] = *(const uint16_t*)from;
+  }
+#pragma unroll
+  for (int k = 0; k < RUN; k++) {
+    constexpr int SLOTS = 8 / CODE_BITS;
+    int byte = k / SLOTS, slot = k % SLOTS, shift = CODE_BITS * (CODES_SIDE_BY_SIDE ? SLOTS - 1 - slot : slot);
+    code[k] = bytes[byte / 4] >> (byte % 4 * 8 + shift) & MASK;
+  }
+#endif
+}
+
+// The values of 16 elements from element i on, a multiple of 16.
+DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns, float (&v)[RUN]) {
+  uint32_t code[RUN];
+  read_run(segment(CODE_SEGMENT), i, code);
+#ifdef ONE_BLOCK
+  uint64_t block = BLOCK_OF(i, 0, 0);
+  float scale = SCALE(block), zero = ZERO(block);
+#pragma unroll
+  for (int k = 0; k < RUN; k++) v[k] = value_of(tables, code[k], zero) * scale;
+#else
+#pragma unroll
+  for (int k = 0; k < RUN; k++) {
+    uint64_t row = (i + k) / columns, column = i + k - row * columns, block = BLOCK_OF(i + k, row, column);
+    (void)row;
+    (void)column;
+    v[k] = value_of(tables, code[k], ZERO(block)) * (SCALE(block));
+  }
+#endif
+}
+constexpr bool HAS_RUNS = true;
+#else
+DEVICE void decode_run(const Segments&, const Tables&, uint64_t, uint64_t, float (&)[RUN]) {}
+constexpr bool HAS_RUNS = false;
+#endif
+
+// y[k] = the value of element begin + k, for `count` elements.
 template <class T>
-DEVICE void decode(const Segments& segments, const Tables& given, T* y, int64_t begin, int64_t count, int64_t columns) {
+DEVICE void decode(const Segments& segments, const Tables& given, T* y, uint64_t begin, uint64_t count, uint64_t columns) {
   SHARED(memory);
   Tables& tables = *(Tables*)memory;
   for (int k = threadIdx.x; k < 256; k += THREADS) {
@@ -43,26 +150,22 @@ DEVICE void decode(const Segments& segments, const Tables& given, T* y, int64_t 
     tables.zeros[k] = given.zeros[k];
   }
   __syncthreads();
-  const CODE_WORD* words = (const CODE_WORD*)segment(CODE_SEGMENT);
-  for (int64_t k = first_element(); k < count; k += element_stride()) {
-    int64_t i = begin + k, row = i / columns, column = i - row * columns;
-    int64_t block = BLOCK_OF(i, row, column);
-    (void)row;
-    (void)column;
-    uint32_t code = (uint32_t)(words[CODE_WORD_OF(i)] >> CODE_SHIFT_OF(i)) & ((1u << CODE_BITS) - 1);
-#ifdef DECODING_TABLE
-    float value = tables.codes[code] * (SCALE(block));
-#else
-    float value = ((float)code - (ZERO(block))) * (SCALE(block));
-#endif
-    y[k] = narrow<T>(value);
+  bool runs = HAS_RUNS && begin % RUN == 0;
+  for (uint64_t k = RUN * (uint64_t)first_element(); k < count; k += RUN * (uint64_t)element_stride()) {
+    float v[RUN];
+    if (runs && k + RUN <= count) {
+      decode_run(segments, tables, begin + k, columns, v);
+      write_run(y + k, v);
+    } else {
+      for (uint64_t at = k; at < k + RUN && at < count; at++) y[at] = narrow<T>(element(segments, tables, begin + at, columns));
+    }
   }
 }
-#define DECODE(T)                                                                                                          \
-  extern "C" __global__ void decode_##T(const Segments segments, const Tables tables, T* y, int64_t begin, int64_t count,    \
-                                        int64_t columns) {                                                                 \
-    decode<T>(segments, tables, y, begin, count, columns);                                                                 \
-  }                                                                                                                        \
+#define DECODE(T)                                                                                                           \
+  extern "C" __global__ void decode_##T(const Segments segments, const Tables tables, T* y, uint64_t begin, uint64_t count,   \
+                                        uint64_t columns) {                                                                 \
+    decode<T>(segments, tables, y, begin, count, columns);                                                                  \
+  }                                                                                                                         \
   EXPORT(decode_##T)
 DECODE(f32)
 DECODE(bf16)

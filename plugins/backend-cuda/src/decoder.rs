@@ -19,6 +19,9 @@ pub struct Tables {
 // SAFETY: floats without padding, laid out as `Tables` of the kernel.
 unsafe impl Argument for Tables {}
 
+/// Elements that a thread decodes at once, as the kernel has it.
+const RUN: u64 = 16;
+
 /// The decoder of a format.
 pub struct Description {
     /// What stands before the kernel.
@@ -49,6 +52,7 @@ impl Description {
                 scale,
             } => {
                 made.codes(codes);
+                made.runs(codes, *blocks);
                 made.define("DECODING_TABLE", "1");
                 fill(&mut made.tables.codes, table);
                 made.define("BLOCK_OF(i, row, column)", &block(*blocks));
@@ -62,6 +66,7 @@ impl Description {
                 zero,
             } => {
                 made.codes(codes);
+                made.runs(codes, *blocks);
                 made.define("BLOCK_OF(i, row, column)", &block(*blocks));
                 let scale = values(format, scale, "scales", &mut made.tables.scales);
                 made.define("SCALE(block)", &scale);
@@ -80,6 +85,25 @@ impl Description {
 
     fn define(&mut self, name: &str, value: &str) {
         self.definitions += &format!("#define {name} ({value})\n");
+    }
+
+    /// Whether the codes of 16 neighbours can be read at once, and whether they have one block.
+    fn runs(&mut self, codes: &Codes, blocks: BlockMap) {
+        match codes.order {
+            BitOrder::Split { words } if words % RUN == 0 && codes.dtype() == DType::U8 => {
+                self.define("CODES_IN_WORDS", "1");
+            }
+            BitOrder::HighFirst if codes.bits.is_power_of_two() => {
+                self.define("CODES_SIDE_BY_SIDE", "1");
+            }
+            BitOrder::LowFirst if codes.bits.is_power_of_two() => {
+                self.define("CODES_SIDE_BY_SIDE", "0");
+            }
+            _ => return,
+        }
+        if matches!(blocks, BlockMap::Flat { size } if size % RUN == 0) {
+            self.define("ONE_BLOCK", "1");
+        }
     }
 
     fn codes(&mut self, codes: &Codes) {

@@ -9,10 +9,10 @@ use espalier_driver_device::{Driver, Route};
 use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::card::Card;
-use crate::current;
 use crate::fault::FaultPlace;
 use crate::staging::{SLOT_BYTES, Staging};
 use crate::streams::{CudaEvent, CudaStream};
+use crate::{current, registered};
 
 /// Host memory that every context sees as pinned.
 const PORTABLE: u32 = 1;
@@ -89,6 +89,15 @@ impl Driver for CudaDriver {
             // SAFETY: as in `free`.
             unsafe { (self.card.driver.free_host)(address.as_ptr().cast()) };
         }
+    }
+
+    fn register(&self, address: NonNull<u8>, bytes: usize) -> bool {
+        registered::register(&self.card, address, bytes)
+    }
+
+    unsafe fn unregister(&self, address: NonNull<u8>) {
+        // SAFETY: the caller's.
+        unsafe { registered::unregister(&self.card, address) };
     }
 
     fn stream(&self) -> Result<CudaStream> {

@@ -61,6 +61,8 @@ table! {
         free: "cuMemFree_v2"(CUdeviceptr);
         alloc_host: "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
         free_host: "cuMemFreeHost"(*mut c_void);
+        register_host: "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+        unregister_host: "cuMemHostUnregister"(*mut c_void);
         copy_to_device: "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
         copy_to_host: "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
         copy_within: "cuMemcpyDtoDAsync_v2"(CUdeviceptr, CUdeviceptr, usize, CUstream);

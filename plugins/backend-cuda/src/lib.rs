@@ -23,6 +23,7 @@ mod libraries;
 mod modules;
 mod op;
 mod plugin;
+mod registered;
 mod settings;
 mod sources;
 mod staging;

@@ -24,6 +24,8 @@ pub enum Home {
     Device,
     /// In the host, pinned by the driver.
     Pinned,
+    /// In the host, which lends it and keeps it, registered with the driver.
+    Registered,
     /// In the host, which lends it and keeps it.
     Lent,
 }
@@ -43,12 +45,13 @@ unsafe impl<D: Driver> Sync for Block<D> {}
 
 impl<D: Driver> Drop for Block<D> {
     fn drop(&mut self) {
-        // SAFETY: the driver gave the memory, nothing has a range of it, and the host frees buffers
+        // SAFETY: the driver gave or registered the memory, nothing has a range of it, and the host frees buffers
         // that no work uses.
         unsafe {
             match self.home {
                 Home::Device => self.driver.free(self.address),
                 Home::Pinned => self.driver.free_pinned(self.address),
+                Home::Registered => self.driver.unregister(self.address),
                 Home::Lent => {}
             }
         }
@@ -130,7 +133,14 @@ impl<D: Driver> Buffers<D> {
             let message = format!("memory of the host's at {start:p}, expected a multiple of 64");
             return Err(PluginError::invalid(message));
         }
-        Ok(self.insert(start, memory.bytes(), Home::Lent))
+        let bytes = memory.bytes();
+        let registered = usize::try_from(bytes).is_ok_and(|len| self.driver.register(start, len));
+        let home = if registered {
+            Home::Registered
+        } else {
+            Home::Lent
+        };
+        Ok(self.insert(start, bytes, home))
     }
 
     /// Frees a buffer.

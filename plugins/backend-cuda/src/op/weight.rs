@@ -131,7 +131,8 @@ impl Weight {
                 let arguments = Arguments::new().with(segments).with(**tables);
                 let arguments = arguments.with(workspace).with(begin as i64);
                 let arguments = arguments.with(count as i64).with(columns as i64);
-                kernel.launch_over_with(count, SHARED_BYTES, &arguments)?;
+                // A thread has 16 elements.
+                kernel.launch_over_with(count.div_ceil(16), SHARED_BYTES, &arguments)?;
                 Ok(workspace)
             }
         }
