@@ -87,4 +87,5 @@ DEVICE float log2_fast(float x) {
   return y;
 }
 DEVICE uint32_t float_bits(float x) { return __float_as_uint(x); }
+DEVICE float bits_float(uint32_t bits) { return __uint_as_float(bits); }
 #endif

@@ -29,6 +29,43 @@ DEVICE float rounded(float x) {
   return widen(narrow<T>(x));
 }
 
+// Neighbours that a thread reads or writes at once, from a multiple of 16 bytes on.
+constexpr int RUN = 16;
+
+DEVICE void write_run(float* y, const float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 4) {
+    uint4 word = {float_bits(v[k]), float_bits(v[k + 1]), float_bits(v[k + 2]), float_bits(v[k + 3])};
+    *(uint4*)(y + k) = word;
+  }
+}
+DEVICE void write_run(bf16* y, const float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 8) {
+    uint4 word = {pack_bf16(v[k], v[k + 1]), pack_bf16(v[k + 2], v[k + 3]), pack_bf16(v[k + 4], v[k + 5]),
+                  pack_bf16(v[k + 6], v[k + 7])};
+    *(uint4*)(y + k) = word;
+  }
+}
+DEVICE void read_run(const float* x, float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 4) {
+    uint4 word = *(const uint4*)(x + k);
+    v[k] = bits_float(word.x), v[k + 1] = bits_float(word.y), v[k + 2] = bits_float(word.z), v[k + 3] = bits_float(word.w);
+  }
+}
+// 16 bits each.
+template <class T>
+DEVICE void read_run(const T* x, float (&v)[RUN]) {
+#pragma unroll
+  for (int k = 0; k < RUN; k += 8) {
+    uint4 word = *(const uint4*)(x + k);
+    uint32_t pairs[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[k + j] = widen(T{(uint16_t)(pairs[j / 2] >> (j % 2 * 16))});
+  }
+}
+
 // Threads of a block of every kernel that says nothing else.
 constexpr int THREADS = 256;
 

@@ -1,4 +1,4 @@
-//! The description of a format -> the definitions that make `kernels/cuda/linear/decode.cu` its
+//! The description of a format -> the definitions that make `kernels/cuda/linear/decode.cuh` its
 //! decoder.
 
 use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format};
@@ -20,7 +20,7 @@ pub struct Tables {
 unsafe impl Argument for Tables {}
 
 /// Elements that a thread decodes at once, as the kernel has it.
-const RUN: u64 = 16;
+pub const RUN: u64 = 16;
 
 /// The decoder of a format.
 pub struct Description {
@@ -28,6 +28,8 @@ pub struct Description {
     pub definitions: String,
     /// Values of codes.
     pub tables: Tables,
+    /// Whether a thread reads the codes of 16 neighbours at once.
+    pub has_runs: bool,
 }
 
 impl Description {
@@ -43,6 +45,7 @@ impl Description {
                 scales: [0.0; 256],
                 zeros: [0.0; 256],
             },
+            has_runs: false,
         };
         match &format.decoding {
             Decoding::Codebook {
@@ -101,6 +104,7 @@ impl Description {
             }
             _ => return,
         }
+        self.has_runs = true;
         if matches!(blocks, BlockMap::Flat { size } if size % RUN == 0) {
             self.define("ONE_BLOCK", "1");
         }

@@ -4,6 +4,7 @@ mod arithmetic;
 mod attention;
 mod columns;
 mod embedding;
+mod few_rows;
 mod flat;
 mod linear;
 mod matmul;

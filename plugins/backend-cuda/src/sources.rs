@@ -22,6 +22,7 @@ macro_rules! source {
 pub const HEADERS: &[Source] = &[
     source!("", "device.cuh"),
     source!("", "element.cuh"),
+    source!("linear/", "decode.cuh"),
     source!("linear/", "product.cuh"),
 ];
 
@@ -35,6 +36,8 @@ pub const COLUMN_SUMS: Source = source!("norm/", "column_sums.cu");
 pub const DECODE: Source = source!("linear/", "decode.cu");
 /// Tables by token.
 pub const EMBEDDING: Source = source!("embedding/", "embedding.cu");
+/// A few rows times a weight.
+pub const FEW_ROWS: Source = source!("linear/", "few_rows.cu");
 /// Casts, initial values, sums of squares.
 pub const FLAT: Source = source!("flat/", "flat.cu");
 /// Optimizers.

@@ -453,3 +453,8 @@ DEVICE uint32_t float_bits(float x) {
   memcpy(&bits, &x, 4);
   return bits;
 }
+DEVICE float bits_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}

@@ -3,6 +3,7 @@
 use espalier_host_device::{Asked, Call, Epilogue as Asks, Made};
 use espalier_interface::{DType, Result};
 
+use super::few_rows::{self, FewRows};
 use super::product::{Direction, Epilogue, Finish, Product, ProductLaunch};
 use super::weight::{Weight, workspace};
 use super::{Op, computed, op, reduced, stored, version};
@@ -50,13 +51,18 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let [n, m] = weight.size;
     let kinds = [dtype, weight.dtype];
     let product = Product::new(kit, kinds, [Direction::Deep; 2], Some([m, m]))?;
+    let few_rows = FewRows::new(asked, kit, dtype)?;
     let (asks, bytes) = (Asks::after(1, asked), weight.workspace_bytes(n));
     let made = Made::new(move |call| {
-        let values = weight.all(call, workspace(call))?;
         let mut finish = epilogue(asks, call);
         if let Some((range, slot)) = bias {
             finish.bias[slot] = address(call.param_place(range));
         }
+        let few_rows = few_rows.as_ref().filter(|_| call.tokens <= few_rows::MOST);
+        if let Some(few_rows) = few_rows {
+            return few_rows.launch(call, finish);
+        }
+        let values = weight.all(call, workspace(call))?;
         product.launch(&ProductLaunch {
             matrices: [address(call.input_place(0)), values],
             strides: [m, m],

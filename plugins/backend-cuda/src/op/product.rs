@@ -77,9 +77,10 @@ impl Epilogue {
 #[derive(Clone, Copy)]
 struct Matrix([i64; 2]);
 
+/// Rows, columns and depth, as the kernels take them.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Extents([i64; 3]);
+pub struct Extents(pub [i64; 3]);
 
 #[allow(unsafe_code)] // Structs of numbers.
 // SAFETY: addresses and numbers without padding.

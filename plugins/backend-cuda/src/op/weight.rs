@@ -5,7 +5,7 @@ use espalier_interface::{DType, Result, WeightLayout};
 
 use super::stored;
 use crate::arguments::{Argument, Arguments, address};
-use crate::decoder::{Description, Tables};
+use crate::decoder::{Description, RUN, Tables};
 use crate::kit::Kit;
 use crate::modules::Function;
 use crate::sources::{DECODE, FLAT};
@@ -41,14 +41,25 @@ enum Kind {
     },
 }
 
-/// Addresses of segments, as the kernel takes them.
+/// Addresses of segments, as kernels take them.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Segments([u64; MOST_SEGMENTS]);
+pub struct Segments([u64; MOST_SEGMENTS]);
 
 #[allow(unsafe_code)] // A struct of addresses.
 // SAFETY: addresses without padding.
 unsafe impl Argument for Segments {}
+
+impl Segments {
+    /// Those of a launch, `ranges` of them from `first` on.
+    pub fn of(call: &Call<'_>, first: usize, ranges: usize) -> Self {
+        let mut segments = Segments([0; MOST_SEGMENTS]);
+        for (index, segment) in segments.0[..ranges].iter_mut().enumerate() {
+            *segment = address(call.param_place(first + index));
+        }
+        segments
+    }
+}
 
 impl Weight {
     /// Param `index`, whose first range is `first`, as values of one of `dtypes`: of the stored one
@@ -124,15 +135,12 @@ impl Weight {
                 Ok(workspace)
             }
             Kind::Packed { kernel, tables } => {
-                let mut segments = Segments([0; MOST_SEGMENTS]);
-                for (index, segment) in segments.0[..self.ranges].iter_mut().enumerate() {
-                    *segment = address(call.param_place(self.first + index));
-                }
+                let segments = Segments::of(call, self.first, self.ranges);
                 let arguments = Arguments::new().with(segments).with(**tables);
                 let arguments = arguments.with(workspace).with(begin as i64);
                 let arguments = arguments.with(count as i64).with(columns as i64);
-                // A thread has 16 elements.
-                kernel.launch_over_with(count.div_ceil(16), SHARED_BYTES, &arguments)?;
+                // A thread has a run of elements.
+                kernel.launch_over_with(count.div_ceil(RUN as usize), SHARED_BYTES, &arguments)?;
                 Ok(workspace)
             }
         }

@@ -1,0 +1,135 @@
+// The description of a format -> functions that decode its elements.
+//
+// The host writes the description as definitions before the kernel that includes this file:
+//
+//   CODE_BITS          bits of a code, 1 to 8
+//   CODE_SEGMENT       the segment of codes
+//   CODE_WORD          uint8_t or uint32_t, a word of codes
+//   CODE_WORD_OF(i)    the word of code i
+//   CODE_SHIFT_OF(i)   the bits by which it is shifted there
+//   BLOCK_OF(i, row, column)  the block of an element
+//   SCALE(block)       a block's scale, and its zero in ZERO(block) where codes are numbers
+//   DECODING_TABLE     defined where a code is an index into `tables.codes`
+//
+// SCALE and ZERO are expressions of `segment(k)`, the start of segment k, and of `tables`. Where 16 neighbours can be read and
+// written at once, the host also defines one of these:
+//
+//   CODES_SIDE_BY_SIDE 16 codes are 2 CODE_BITS bytes from `16 i CODE_BITS / 8` on; 1 where the first is in the highest bits of a
+//                      byte, 0 where it is in the lowest
+//   CODES_IN_WORDS     16 codes are at the same bits of 16 bytes
+//   ONE_BLOCK          defined where 16 neighbours from a multiple of 16 on have one block
+#pragma once
+#include "element.cuh"
+
+constexpr int MOST_SEGMENTS = 16;
+struct Segments {
+  const uint8_t* start[MOST_SEGMENTS];
+};
+// Values of codes, and of the codes of block values that are quantized again.
+struct Tables {
+  float codes[256];
+  float scales[256];
+  float zeros[256];
+};
+// A number as stored.
+template <class T>
+DEVICE float number(const uint8_t* segment, uint64_t at) {
+  return widen(((const T*)segment)[at]);
+}
+
+// This block's copy of tables, in shared memory of as many bytes. All threads call it.
+DEVICE const Tables& shared_tables(const Tables& given, unsigned char* memory) {
+  Tables& tables = *(Tables*)memory;
+  for (int k = threadIdx.x; k < 256; k += THREADS) {
+    tables.codes[k] = given.codes[k];
+    tables.scales[k] = given.scales[k];
+    tables.zeros[k] = given.zeros[k];
+  }
+  __syncthreads();
+  return tables;
+}
+
+#ifdef CODE_BITS
+#define segment(k) segments.start[k]
+constexpr uint32_t MASK = (1u << CODE_BITS) - 1;
+
+// What a code stands for, without its block's scale.
+DEVICE float value_of(const Tables& tables, uint32_t code, float zero) {
+#ifdef DECODING_TABLE
+  (void)zero;
+  return tables.codes[code];
+#else
+  (void)tables;
+  return (float)code - zero;
+#endif
+}
+#ifdef DECODING_TABLE
+#define ZERO(block) 0.0f
+#endif
+
+DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns) {
+  uint64_t row = i / columns, column = i - row * columns, block = BLOCK_OF(i, row, column);
+  (void)row;
+  (void)column;
+  const CODE_WORD* words = (const CODE_WORD*)segment(CODE_SEGMENT);
+  uint32_t code = (uint32_t)(words[CODE_WORD_OF(i)] >> CODE_SHIFT_OF(i)) & MASK;
+  return value_of(tables, code, ZERO(block)) * (SCALE(block));
+}
+
+#if defined(CODES_SIDE_BY_SIDE) || defined(CODES_IN_WORDS)
+// The 16 codes from element i on, a multiple of 16, by loads as wide as they are.
+DEVICE void read_codes(const uint8_t* words, uint64_t i, uint32_t (&code)[RUN]) {
+#ifdef CODES_IN_WORDS
+  uint4 word = *(const uint4*)(words + CODE_WORD_OF(i));
+  uint32_t bytes[4] = {word.x, word.y, word.z, word.w};
+  int shift = (int)CODE_SHIFT_OF(i);
+#pragma unroll
+  for (int k = 0; k < RUN; k++) code[k] = (bytes[k / 4] >> (k % 4 * 8) & 0xff) >> shift & MASK;
+#else
+  uint32_t bytes[4] = {};
+  const uint8_t* from = words + i * CODE_BITS / 8;
+  if (CODE_BITS == 8) {
+    uint4 word = *(const uint4*)from;
+    bytes[0] = word.x, bytes[1] = word.y, bytes[2] = word.z, bytes[3] = word.w;
+  } else if (CODE_BITS == 4) {
+    uint64_t word = *(const uint64_t*)from;
+    bytes[0] = (uint32_t)word, bytes[1] = (uint32_t)(word >> 32);
+  } else if (CODE_BITS == 2) {
+    bytes[0] = *(const uint32_t*)from;
+  } else {
+    bytes[0] = *(const uint16_t*)from;
+  }
+#pragma unroll
+  for (int k = 0; k < RUN; k++) {
+    constexpr int SLOTS = 8 / CODE_BITS;
+    int byte = k / SLOTS, slot = k % SLOTS, shift = CODE_BITS * (CODES_SIDE_BY_SIDE ? SLOTS - 1 - slot : slot);
+    code[k] = bytes[byte / 4] >> (byte % 4 * 8 + shift) & MASK;
+  }
+#endif
+}
+
+// The values of 16 elements from element i on, a multiple of 16.
+DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns, float (&v)[RUN]) {
+  uint32_t code[RUN];
+  read_codes(segment(CODE_SEGMENT), i, code);
+#ifdef ONE_BLOCK
+  uint64_t block = BLOCK_OF(i, 0, 0);
+  float scale = SCALE(block), zero = ZERO(block);
+#pragma unroll
+  for (int k = 0; k < RUN; k++) v[k] = value_of(tables, code[k], zero) * scale;
+#else
+#pragma unroll
+  for (int k = 0; k < RUN; k++) {
+    uint64_t row = (i + k) / columns, column = i + k - row * columns, block = BLOCK_OF(i + k, row, column);
+    (void)row;
+    (void)column;
+    v[k] = value_of(tables, code[k], ZERO(block)) * (SCALE(block));
+  }
+#endif
+}
+constexpr bool HAS_RUNS = true;
+#else
+DEVICE void decode_run(const Segments&, const Tables&, uint64_t, uint64_t, float (&)[RUN]) {}
+constexpr bool HAS_RUNS = false;
+#endif
+#endif

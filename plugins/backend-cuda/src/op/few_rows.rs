@@ -1,0 +1,103 @@
+//! A few rows times a weight, which is read once and decoded on the way.
+
+use espalier_host_device::{Asked, Call};
+use espalier_interface::{DType, Result, WeightLayout};
+
+use super::product::{Epilogue, Extents};
+use super::stored;
+use super::weight::Segments;
+use crate::arguments::{Argument, Arguments, address};
+use crate::decoder::{Description, RUN, Tables};
+use crate::kit::Kit;
+use crate::modules::Function;
+use crate::sources::FEW_ROWS;
+
+/// Most rows, as the kernel has it.
+pub const MOST: usize = 8;
+
+/// Columns of a block: one for each warp.
+const COLUMNS: usize = 8;
+
+/// Shared memory of a decoder's tables.
+const SHARED_BYTES: u32 = size_of::<Tables>() as u32;
+
+/// A packed weight, as the kernel takes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PackedWeight {
+    segments: Segments,
+    tables: Tables,
+}
+
+#[allow(unsafe_code)] // A struct of addresses and floats.
+// SAFETY: addresses, then floats, without padding.
+unsafe impl Argument for PackedWeight {}
+
+/// The kernel of a weight `[columns, depth]`.
+pub struct FewRows {
+    kernel: Function,
+    /// Number of segments and the tables of a packed weight.
+    packed: Option<(usize, Box<Tables>)>,
+    size: [usize; 2],
+}
+
+impl FewRows {
+    /// The kernel of param 0 for values of `dtype`, if its rows are whole runs.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for a dtype or a format that this backend does not have, `DEVICE` where the
+    /// kernel cannot be compiled.
+    pub fn new(asked: &Asked<'_>, kit: &Kit, dtype: DType) -> Result<Option<Self>> {
+        let size = asked.matrix(0)?;
+        if !(size[1] as u64).is_multiple_of(RUN) {
+            return Ok(None);
+        }
+        let (definitions, packed) = match &asked.request.params[0].layout {
+            WeightLayout::Dense(of) => {
+                let of = stored(asked, *of)?;
+                (format!("#define WEIGHT {of}\n"), None)
+            }
+            WeightLayout::Packed(format) => {
+                let described = Description::of(format)?;
+                if !described.has_runs {
+                    return Ok(None);
+                }
+                let packed = (format.segments.len(), Box::new(described.tables));
+                (described.definitions, Some(packed))
+            }
+        };
+        let name = format!("few_rows_{}", dtype.name());
+        let kernel = kit.modules.function(FEW_ROWS, &definitions, &name)?;
+        Ok(Some(FewRows {
+            kernel,
+            packed,
+            size,
+        }))
+    }
+
+    /// Puts the product of a launch's first input on this thread's stream.
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn launch(&self, call: &Call<'_>, finish: Epilogue) -> Result<()> {
+        let [columns, depth] = self.size;
+        let arguments = Arguments::new().at(call.input_place(0));
+        let (arguments, shared) = match &self.packed {
+            Some((ranges, tables)) => {
+                let segments = Segments::of(call, 0, *ranges);
+                let weight = PackedWeight {
+                    segments,
+                    tables: **tables,
+                };
+                (arguments.with(weight), SHARED_BYTES)
+            }
+            None => (arguments.with(address(call.param_place(0))), 0),
+        };
+        let arguments = arguments.at(call.output_place(0));
+        let extents = [call.tokens, columns, depth].map(|extent| extent as i64);
+        let arguments = arguments.with(Extents(extents)).with(finish);
+        let blocks = columns.div_ceil(COLUMNS) as u64;
+        let blocks = if call.tokens == 0 { 0 } else { blocks };
+        self.kernel.launch([blocks, 1, 1], shared, &arguments)
+    }
+}
