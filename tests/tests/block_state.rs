@@ -46,6 +46,7 @@ fn optimizer() -> OptimizerSpec {
     OptimizerSpec {
         name: "blocks".to_owned(),
         op: "adamw".to_owned(),
+        version: 1,
         scalars: vec![scalar::LEARNING_RATE.to_owned()],
         settings: Vec::new(),
         state: vec![momentum, squares],
