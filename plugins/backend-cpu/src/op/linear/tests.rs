@@ -6,6 +6,7 @@ use espalier_interface::format::{
 use espalier_interface::graph::Dim::{Fixed, Tokens};
 use espalier_interface::{DType, Decoder, ErrorCode, Kernels, ParamOperand, Serial};
 use espalier_kernels::fill;
+use espalier_kernels::linear::WeightGradient;
 use espalier_kernels::matmul::Isa;
 
 use super::*;
