@@ -11,8 +11,8 @@ use crate::Error;
 /// adapter are written once, and runs take both from there.
 ///
 /// # Errors
-/// As [`answer::adaptation`]; [`Error::Usage`] for an adapter that changes the base, with the way to
-/// write both.
+/// As [`answer::adaptation`]; [`Error::Usage`] for an adapter that changes the base, with the way
+/// to write both.
 pub(crate) fn unchanged(components: &Components, sites: &[Site]) -> Result<Adaptation, Error> {
     let Some(adapter) = &components.adapter else {
         return Ok(Adaptation::default());
