@@ -106,9 +106,10 @@ fn norms_are_merged_as_they_were_saved() {
         ("model.layers.0.post_attention_layernorm.weight", false),
         ("model.norm.weight", true),
     ] {
-        let expected = match is_trained {
-            true => adapter.numbers(&format!("base_model.model.{weight}")),
-            false => before.numbers(weight),
+        let expected = if is_trained {
+            adapter.numbers(&format!("base_model.model.{weight}"))
+        } else {
+            before.numbers(weight)
         };
         assert_eq!(merged.numbers(weight), expected, "{weight}");
     }

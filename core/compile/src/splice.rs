@@ -183,9 +183,9 @@ impl UnitGraph {
     /// in place of each.
     fn replace(&mut self, bound: &HashMap<usize, usize>, model_params: usize) -> Vec<ParamId> {
         let mut read: Vec<ParamId> = (0..self.params.len()).collect();
-        for local in 0..read.len() {
+        for (local, read) in read.iter_mut().enumerate() {
             if let Some(bound) = bound.get(&self.params[local]) {
-                read[local] = self.graph.params.len();
+                *read = self.graph.params.len();
                 self.graph.params.push(self.graph.params[local].clone());
                 self.params.push(model_params + bound);
             }

@@ -1,25 +1,19 @@
 //! An adapter that begins with a part of the weights -> the refusal of a run on the unchanged base.
 
-use espalier_interface::adaptation::{Adaptation, Site};
-use espalier_registry::answer;
+use espalier_interface::adaptation::Adaptation;
 use espalier_registry::select::Components;
 use espalier_system::failure::UsageError;
 
 use crate::Error;
 
-/// What the adapter of a run adds, which leaves the base as it is. A changed base and the beginning
-/// adapter are written once, and runs take both from there.
+/// Refuses an adapter that changes the base. A changed base and the beginning adapter are written
+/// once, and runs take both from there.
 ///
 /// # Errors
-/// As [`answer::adaptation`]; [`Error::Usage`] for an adapter that changes the base, with the way
-/// to write both.
-pub(crate) fn unchanged(components: &Components, sites: &[Site]) -> Result<Adaptation, Error> {
-    let Some(adapter) = &components.adapter else {
-        return Ok(Adaptation::default());
-    };
-    let adaptation = answer::adaptation(adapter, sites)?;
-    let Some(change) = &adaptation.base_change else {
-        return Ok(adaptation);
+/// [`Error::Usage`], with the way to write both.
+pub(crate) fn refuse(components: &Components, adaptation: &Adaptation) -> Result<(), Error> {
+    let (Some(adapter), Some(change)) = (&components.adapter, &adaptation.base_change) else {
+        return Ok(());
     };
     let name = &adapter.identity.component;
     let key = format!("adapter.{name}.{}", change.option);

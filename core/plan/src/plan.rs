@@ -136,11 +136,8 @@ pub fn make(
     answer::model(family, &model)?;
     let packable = splice::sites(&model);
     let adapter = components.adapter.as_ref();
-    let sites = match adapter {
-        Some(adapter) => answer::adapter_sites(adapter, &model)?,
-        None => packable.clone(),
-    };
-    let adaptation = base_change::unchanged(components, &sites)?;
+    let (sites, adaptation) = answer::adapted(adapter, &model)?;
+    base_change::refuse(components, &adaptation)?;
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;

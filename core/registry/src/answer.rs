@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use crate::Error;
 use crate::chosen::Chosen;
 
-pub use adaptation::{adaptation, adapter_sites};
+pub use adaptation::{adaptation, adapted, adapter_sites};
 pub use model::model;
 
 /// Most bytes that one answer may ask for: what a process can address. A larger number is a wrong

@@ -29,6 +29,23 @@ pub fn adapter_sites(adapter: &Chosen<dyn Adapter>, model: &Model) -> Result<Vec
     Ok(sites)
 }
 
+/// The sites of `model` that its adapter is asked about, and what it adds to them: nothing without
+/// an adapter.
+///
+/// # Errors
+/// As [`adaptation`].
+pub fn adapted(
+    adapter: Option<&Chosen<dyn Adapter>>,
+    model: &Model,
+) -> Result<(Vec<Site>, Adaptation), Error> {
+    let Some(adapter) = adapter else {
+        return Ok((splice::sites(model), Adaptation::default()));
+    };
+    let sites = adapter_sites(adapter, model)?;
+    let adaptation = adaptation(adapter, &sites)?;
+    Ok((sites, adaptation))
+}
+
 /// What `adapter` adds to a model with these sites.
 ///
 /// # Errors
