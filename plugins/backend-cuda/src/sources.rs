@@ -24,10 +24,15 @@ pub const HEADERS: &[Source] = &[
     source!("", "element.cuh"),
     source!("linear/", "decode.cuh"),
     source!("linear/", "product.cuh"),
+    source!("attention/", "flash.cuh"),
 ];
 
 /// Sums, products, functions, channels, gates, dropout.
 pub const ARITHMETIC: Source = source!("arithmetic/", "arithmetic.cu");
+/// Attention's gradients on tensor cores.
+pub const FLASH_BACKWARD: Source = source!("attention/", "flash_backward.cu");
+/// Attention on tensor cores.
+pub const FLASH_FORWARD: Source = source!("attention/", "flash_forward.cu");
 /// Attention for any head size.
 pub const ATTENTION: Source = source!("attention/", "plain.cu");
 /// Sums of columns.

@@ -1,6 +1,10 @@
 //! `attention`, its gradient, and `attention_cached`.
+//!
+//! Tensor cores serve bf16 in most head sizes ([`flash`]), a plain kernel the rest.
 
-use espalier_host_device::{Asked, Made};
+mod flash;
+
+use espalier_host_device::{Asked, Made, Place};
 use espalier_interface::Result;
 use espalier_interface::graph::Dim;
 
@@ -72,6 +76,11 @@ impl<'a> Attention<'a> {
         })
     }
 
+    /// Whether tensor cores serve it.
+    fn is_flash(&self) -> bool {
+        self.dtype == "bf16" && flash::serves(self.shape.width as usize)
+    }
+
     fn function(&self, name: &str) -> Result<Function> {
         let name = format!("{name}_{}", self.dtype);
         self.kit
@@ -88,6 +97,15 @@ fn blocks(warps: usize) -> [u64; 3] {
 fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     reduced(asked, asked.output(1).dtype)?;
     let attention = Attention::of(asked, kit, 0)?;
+    if attention.is_flash() {
+        let kernel = flash::Forward::new(kit, attention.shape)?;
+        return Ok(Made::new(move |call| {
+            let [q, k, v, boundaries] = [0, 1, 2, 3].map(|index| call.input_place(index));
+            let [out, lse] = [0, 1].map(|index| call.output_place(index));
+            let places = [q, k, v, boundaries, out, lse];
+            kernel.launch(places, [call.tokens, call.sequences])
+        }));
+    }
     let (shape, kernel) = (attention.shape, attention.function("attention")?);
     Ok(Made::new(move |call| {
         let inputs = (0..4).map(|index| call.input_place(index));
@@ -99,31 +117,64 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     }))
 }
 
+/// The kernels of dq, and of dk and dv.
+enum Gradients {
+    Flash(flash::Backward),
+    Plain([Function; 2]),
+}
+
+impl Gradients {
+    fn new(attention: &Attention<'_>) -> Result<Self> {
+        if attention.is_flash() {
+            let kernels = flash::Backward::new(attention.kit, attention.shape)?;
+            return Ok(Gradients::Flash(kernels));
+        }
+        let of_queries = attention.function("attention_dq")?;
+        let of_keys = attention.function("attention_dkv")?;
+        Ok(Gradients::Plain([of_queries, of_keys]))
+    }
+
+    fn launch(
+        &self,
+        shape: Shape,
+        inputs: [Place; 7],
+        outputs: [Place; 3],
+        extents: [usize; 2],
+    ) -> Result<()> {
+        let [of_queries, of_keys] = match self {
+            Gradients::Flash(kernels) => return kernels.launch(inputs, outputs, extents),
+            Gradients::Plain(kernels) => kernels,
+        };
+        let [dq, dk, dv] = outputs;
+        let [tokens, sequences] = extents;
+        let inputs = || inputs.into_iter().fold(Arguments::new(), Arguments::at);
+        let last = |arguments: Arguments| {
+            let arguments = arguments.with(shape).with(sequences as i32);
+            arguments.with(tokens as i64)
+        };
+        let queries = tokens * shape.heads as usize;
+        of_queries.launch(blocks(queries), 0, &last(inputs().at(dq)))?;
+        let keys = tokens * shape.kv_heads as usize;
+        of_keys.launch(blocks(keys), 0, &last(inputs().at(dk).at(dv)))
+    }
+}
+
 fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     reduced(asked, asked.input(5).dtype)?;
     let attention = Attention::of(asked, kit, 1)?;
     let shape = attention.shape;
     let delta = attention.function("attention_delta")?;
-    let of_queries = attention.function("attention_dq")?;
-    let of_keys = attention.function("attention_dkv")?;
+    let gradients = Gradients::new(&attention)?;
     let made = Made::new(move |call| {
         let [dout, q, k, v, out, lse, boundaries] =
             [0, 1, 2, 3, 4, 5, 6].map(|index| call.input_place(index));
         let [dq, dk, dv] = [0, 1, 2].map(|index| call.output_place(index));
         let sums = call.workspace_place().expect("a kernel asked for it");
-        let (tokens, sequences) = (call.tokens as i64, call.sequences as i32);
         let queries = call.tokens * shape.heads as usize;
         let arguments = Arguments::new().at(dout).at(out).at(sums).with(shape);
-        delta.launch(blocks(queries), 0, &arguments.with(tokens))?;
-        let inputs = || {
-            let all = [dout, q, k, v, lse, sums, boundaries];
-            all.into_iter().fold(Arguments::new(), Arguments::at)
-        };
-        let arguments = inputs().at(dq).with(shape).with(sequences).with(tokens);
-        of_queries.launch(blocks(queries), 0, &arguments)?;
-        let arguments = inputs().at(dk).at(dv).with(shape);
-        let keys = call.tokens * shape.kv_heads as usize;
-        of_keys.launch(blocks(keys), 0, &arguments.with(sequences).with(tokens))
+        delta.launch(blocks(queries), 0, &arguments.with(call.tokens as i64))?;
+        let inputs = [dout, q, k, v, lse, sums, boundaries];
+        gradients.launch(shape, inputs, [dq, dk, dv], [call.tokens, call.sequences])
     });
     Ok(made.with_workspace(4 * asked.max_tokens().max(1) * shape.heads as usize))
 }

@@ -55,8 +55,9 @@ pub fn causal(draw: &Draw) -> Vec<Shape> {
     })
 }
 
-/// Sequences of none, one, and more than 128 tokens; heads of odd widths, shared in pairs and by
-/// three. Windows of one, inside and beyond a sequence; caps; later tokens in sight.
+/// Sequences of none, one, and more than 128 and 256 tokens; heads of odd widths and of multiples
+/// of 16, shared in pairs and by three. Windows of one, inside and beyond a sequence; caps; later
+/// tokens in sight.
 fn kit() -> Vec<Shape> {
     let plain = |heads, lengths: &[usize]| Shape {
         heads,
@@ -95,6 +96,17 @@ fn kit() -> Vec<Shape> {
         Shape {
             causal: false,
             ..plain([2, 1, 9], &[5, 1, 130])
+        },
+        plain([2, 1, 128], &[2, 135]),
+        Shape {
+            window: Some(40),
+            causal: false,
+            ..plain([3, 1, 48], &[150])
+        },
+        Shape {
+            window: Some(70),
+            softcap: Some(4.0),
+            ..plain([2, 2, 32], &[128, 0, 290])
         },
     ]
 }
