@@ -29,7 +29,7 @@ pub mod updates;
 
 use espalier_interface::Device;
 
-use crate::checked::{Checked, Fault};
+use crate::checked::{Checked, Fault, ensure};
 pub use draw::Draw;
 use launch::Ran;
 pub use op_check::OpCheck;
@@ -71,7 +71,22 @@ pub fn all() -> impl Iterator<Item = &'static OpCheck> {
 /// # Errors
 /// The first case that fails; else, where the device lacks some of them, what it does not offer.
 pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
-    let cases = op.all_cases(&Draw::KIT);
+    check_cases(device, op, "")
+}
+
+/// Runs the cases of one op whose names begin with `begin`, such as a dtype.
+///
+/// # Errors
+/// As [`check`], and where there is no such case.
+pub fn check_cases(device: &dyn Device, op: &OpCheck, begin: &str) -> Checked {
+    let mut cases = op.all_cases(&Draw::KIT);
+    cases.retain(|case| case.name.starts_with(begin));
+    ensure(!cases.is_empty(), || {
+        format!(
+            "expected cases of {} that begin with `{begin}`, found none",
+            op.name
+        )
+    })?;
     let mut lacking = Vec::new();
     for case in &cases {
         let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;

@@ -1,6 +1,9 @@
 // A libnvrtc without CUDA, for tests: it compiles a kernel for the emulator with the machine's C++ compiler.
 //
-// Built with EMULATOR, the folder of emulator.h. CXX names the compiler, `c++` where it is unset.
+// Built with EMULATOR, the folder of emulator.h. CXX names the compiler, `c++` where it is unset. To plant a bug:
+// MOCK_NVRTC_FILE    a kernel or a header
+// MOCK_NVRTC_FROM    a text that it has once
+// MOCK_NVRTC_TO      what is compiled in the text's place
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +24,16 @@ struct Program {
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Puts the bug that the environment asks for into a file. Returns whether the file is another or has the text once.
+bool plant(const std::string& name, std::string& text) {
+  const char *file = getenv("MOCK_NVRTC_FILE"), *from = getenv("MOCK_NVRTC_FROM"), *to = getenv("MOCK_NVRTC_TO");
+  if (!file || !from || !to || name != file) return true;
+  size_t at = text.find(from);
+  if (at == std::string::npos || text.find(from, at + 1) != std::string::npos) return false;
+  text.replace(at, strlen(from), to);
+  return true;
 }
 
 // A word of a shell's command.
@@ -54,6 +67,12 @@ int nvrtcDestroyProgram(Program** program) {
   return *program = nullptr, 0;
 }
 int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  bool is_planted = plant(program->name, program->source);
+  for (size_t i = 0; i < program->headers.size(); i++) is_planted &= plant(program->header_names[i], program->headers[i]);
+  if (!is_planted) {
+    program->log = "the bug's text is not there once";
+    return 6;
+  }
   char folder[] = "/tmp/mock-nvrtc-XXXXXX";
   if (!mkdtemp(folder)) return 3;
   std::filesystem::path at = folder;

@@ -50,9 +50,12 @@ pub fn libraries(folder: &Path) -> &'static Path {
 
 /// Options of the backend that open the mock libraries and keep compiled kernels below `folder`.
 pub fn options(folder: &Path) -> Options {
-    let options = serde_json::json!({
-        "libraries": libraries(folder),
-        "cache_dir": folder.join("mock-cuda-kernels"),
-    });
+    options_of(libraries(folder), &folder.join("mock-cuda-kernels"))
+}
+
+/// Options of the backend that open the mock libraries of a folder and keep compiled kernels in
+/// another.
+pub fn options_of(libraries: &Path, cache: &Path) -> Options {
+    let options = serde_json::json!({ "libraries": libraries, "cache_dir": cache });
     serde_json::from_value(options).expect("a table")
 }

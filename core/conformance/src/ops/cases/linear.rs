@@ -37,7 +37,7 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
-const SHAPES: [[usize; 3]; 7] = [
+const SHAPES: [[usize; 3]; 8] = [
     [0, 3, 5],
     [1, 1, 1],
     [1, 65, 17],
@@ -45,9 +45,11 @@ const SHAPES: [[usize; 3]; 7] = [
     [17, 3, 129],
     [65, 130, 33],
     [33, 67, 515],
+    // Rows that are multiples of 16 bytes, which a backend may copy as such.
+    [35, 72, 136],
 ];
 /// `[T, N, M]` of the weight's gradient: [`SHAPES`], and many tokens.
-pub(super) const GRADIENT_SHAPES: [[usize; 3]; 8] = [
+pub(super) const GRADIENT_SHAPES: [[usize; 3]; 9] = [
     SHAPES[0],
     SHAPES[1],
     SHAPES[2],
@@ -55,6 +57,7 @@ pub(super) const GRADIENT_SHAPES: [[usize; 3]; 8] = [
     SHAPES[4],
     SHAPES[5],
     SHAPES[6],
+    SHAPES[7],
     [300, 19, 35],
 ];
 

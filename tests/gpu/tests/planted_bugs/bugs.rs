@@ -1,0 +1,159 @@
+//! The planted bugs: what is wrong, the op whose check finds it, and the order of threads.
+
+/// A bug.
+pub struct Bug {
+    /// What is wrong.
+    pub what: &'static str,
+    /// The check.
+    pub op: &'static str,
+    /// How the names of the cases begin that find it.
+    pub cases: &'static str,
+    /// The order of threads.
+    pub threads: &'static str,
+    /// The kernel or header.
+    pub file: &'static str,
+    /// A text that it has once.
+    pub from: &'static str,
+    /// What is in its place.
+    pub to: &'static str,
+}
+
+/// Threads take turns from the first to the last, and from the last to the first.
+pub const FORWARD: &str = "forward";
+const BACKWARD: &str = "backward";
+/// A warp runs as far as it can, and copies arrive at once.
+const GREEDY: &str = "greedy";
+
+/// Cases of attention on tensor cores: H 4, J 2, K 16; K 64 with a cap; K 32 with a window and a
+/// cap; K 48 with a window, in which tokens see later ones.
+const SHORT: &str = "bf16, sequences of [0, 65, 1]";
+const CAP: &str = "bf16, sequences of [141]";
+const WINDOW: &str = "bf16, sequences of [128, 0, 290]";
+const LATER: &str = "bf16, sequences of [150]";
+/// Cases of products whose rows are multiples of 16 bytes.
+const ALIGNED: &str = "bf16, T 35";
+
+const ATTENTION: &str = "op.attention";
+const GRADIENT: &str = "op.attention_backward";
+
+const FLASH: &str = "flash.cuh";
+const FORWARD_PASS: &str = "flash_forward.cu";
+const BACKWARD_PASS: &str = "flash_backward.cu";
+const PRODUCT: &str = "product_bf16.cu";
+
+const fn bug(
+    what: &'static str,
+    (op, cases, threads): (&'static str, &'static str, &'static str),
+    file: &'static str,
+    [from, to]: [&'static str; 2],
+) -> Bug {
+    Bug {
+        what,
+        op,
+        cases,
+        threads,
+        file,
+        from,
+        to,
+    }
+}
+
+/// The bugs.
+#[rustfmt::skip] // A table.
+pub const BUGS: &[Bug] = &[
+    // Waits and barriers.
+    bug("no wait for a stage", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
+        ["copy_async_wait<1>();\n    __sync", "copy_async_wait<2>();\n    __sync"]),
+    bug("no barrier behind the wait for queries", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
+        ["__syncthreads();\n  uint32_t", "uint32_t"]),
+    bug("no barrier behind the wait", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
+        ["copy_async_wait<1>();\n    __syncthreads();", "copy_async_wait<1>();"]),
+    bug("no barrier before a stage is filled again", (ATTENTION, CAP, GREEDY), FORWARD_PASS,
+        ["__syncthreads();  // before the stage", "// before the stage"]),
+    bug("no barrier before rows are stored", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
+        ["1.0f / total[1]);\n  __syncthreads();", "1.0f / total[1]);"]),
+    bug("no barrier before a stage is filled again", (GRADIENT, CAP, GREEDY), BACKWARD_PASS,
+        ["= next;\n    __syncthreads();", "= next;"]),
+    bug("numbers of the next stage put into this one", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
+        ["numbers(step + 1)[threadIdx.x] = next", "numbers(step)[threadIdx.x] = next"]),
+    bug("no wait for a stage", ("op.linear", ALIGNED, FORWARD), PRODUCT,
+        ["copy_async_wait<1>();", "copy_async_wait<2>();"]),
+    bug("no barrier before a stage is filled again", ("op.linear", ALIGNED, GREEDY), PRODUCT,
+        ["__syncthreads();  // before the stage", "// before the stage"]),
+    bug("no barrier behind the loads", ("op.matmul", "", FORWARD), "product_f32.cu",
+        ["__syncthreads();\n#pragma unroll\n    for (int k", "\n#pragma unroll\n    for (int k"]),
+    bug("no barrier before the next loads", ("op.matmul", "", GREEDY), "product_f32.cu",
+        ["__syncthreads();\n  }\n#pragma unroll", "  }\n#pragma unroll"]),
+    bug("no barrier before warps' sums are added", ("op.rms_norm", "", FORWARD), "element.cuh",
+        ["= x;\n  __syncthreads();\n  T sum", "= x;\n  T sum"]),
+    bug("no barrier before the next sum", ("op.rms_norm_backward", "", GREEDY), "element.cuh",
+        ["sum += scratch[warp];\n  __syncthreads();", "sum += scratch[warp];"]),
+    bug("no barrier behind the first write", ("op.embedding_backward", "", BACKWARD), "embedding.cu",
+        ["*earlier = 0;\n  __syncthreads();", "*earlier = 0;"]),
+    bug("no barrier behind the table of codes", ("op.linear", "", FORWARD), "decode.cu",
+        ["  }\n  __syncthreads();", "  }"]),
+    bug("no barrier before a block's first", ("op.first_not_finite", "", FORWARD), "flat.cu",
+        ["= i;\n  firsts[threadIdx.x] = own;\n  __syncthreads();", "= i;\n  firsts[threadIdx.x] = own;"]),
+    // Masks and edges.
+    bug("a query does not see itself", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["j < length && (!s.causal || j <= i)", "j < length && (!s.causal || j < i)"]),
+    bug("a window of one token more", (ATTENTION, LATER, FORWARD), FLASH,
+        ["j > i - s.window);\n}\n", "j >= i - s.window);\n}\n"]),
+    bug("tiles on the diagonal without a mask", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["(!s.causal || last_j <= i) &&", "(!s.causal || j <= i) &&"]),
+    bug("tiles at the window's edge left out", (ATTENTION, LATER, FORWARD), FLASH,
+        ["last_j <= i - s.window))", "last_j <= last_i - s.window))"]),
+    bug("keys beyond the sequence's end read", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["bool in = begin + row < length;", "bool in = begin + row <= length;"]),
+    bug("rows beyond the sequence's end written", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["if (begin + row < length) *(uint4*)", "if (begin + row <= length) *(uint4*)"]),
+    bug("blocks looked up in the sequence before", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["/ ROWS + middle <= number)", "/ ROWS + middle < number)"]),
+    bug("queries at the window's end left out", (GRADIENT, WINDOW, FORWARD), BACKWARD_PASS,
+        ["end = part.begin + ROWS - 1 + s.window;", "end = part.begin + s.window;"]),
+    bug("cached keys of one place less seen", ("op.attention_cached", "", FORWARD), "plain.cu",
+        ["start.held + t - in.first, start", "start.held + t - in.first - 1, start"]),
+    bug("elements beyond a row's end multiplied", ("op.linear", "bf16, T 33", FORWARD), PRODUCT,
+        ["left < 8 ? (int)left : 8", "8"]),
+    bug("depth beyond the end multiplied", ("op.matmul", "", FORWARD), "product_f32.cu",
+        ["in = j0 + j < n.columns && k0 + l < n.depth;", "in = j0 + j < n.columns;"]),
+    // Lanes, strides, heads.
+    bug("a left matrix from wrong lanes", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["row + (lane & 15), 2 * d + (lane >> 4)", "row + (lane & 15), 2 * d + ((lane >> 3) & 1)"]),
+    bug("a right matrix's halves mixed", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["mma_bf16(sum[2 * n + 1], a, b[2], b[3]);", "mma_bf16(sum[2 * n + 1], a, b[1], b[3]);"]),
+    bug("values not transposed", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["load_matrix4_transposed(b,", "load_matrix4(b,"]),
+    bug("the stride of one head", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["from + (in ? (begin + row) * stride", "from + (in ? (begin + row) * D"]),
+    bug("the wrong group of heads", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
+        ["kv = head / (s.heads / s.kv_heads)", "kv = head % s.kv_heads"]),
+    bug("a right matrix from wrong lanes", ("op.linear", ALIGNED, FORWARD), PRODUCT,
+        ["j + (lane & 7) + ((lane >> 4) << 3)", "j + (lane & 7) + (((lane >> 3) & 1) << 3)"]),
+    bug("a right matrix that is wide from wrong lanes", ("op.linear_input_backward", ALIGNED, FORWARD), PRODUCT,
+        ["place<false>(k * 16 + (lane & 15)", "place<false>(k * 16 + (lane & 7)"]),
+    bug("left matrices that are wide not transposed", ("op.linear_weight_backward", ALIGNED, FORWARD), PRODUCT,
+        ["load_matrix4_transposed(x[p],", "load_matrix4(x[p],"]),
+    // Sums.
+    bug("rows faded by one another's factor", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
+        ["sum[n][r] *= fade[r >> 1];", "sum[n][r] *= fade[r & 1];"]),
+    bug("the sum of weights not faded", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
+        ["total[h] *= fade[h];", ""]),
+    bug("the largest logit of half a row", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
+        ["next = fmaxf(next, exchange(next, 2));", ""]),
+    bug("the sum of weights of half a row", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
+        ["total[h] += exchange(total[h], 2);", ""]),
+    bug("the slope of the cap left out", (GRADIENT, CAP, FORWARD), BACKWARD_PASS,
+        ["(dp[n][r] - mean[r >> 1]) * l.slope;", "(dp[n][r] - mean[r >> 1]);"]),
+    bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
+        ["steps = group * tiles;", "steps = tiles;"]),
+    bug("the last chunk of rows lost", ("op.rms_norm_weight_backward", "", FORWARD), "column_sums.cu",
+        ["k < chunks;", "k + 1 < chunks;"]),
+    bug("the last of equal logits taken", ("op.cross_entropy", "", FORWARD), "rows.cu",
+        ["at = other < at ? other : at;", "at = other > at ? other : at;"]),
+    bug("a rotation in the same direction", ("op.rope_backward", "", FORWARD), "rope.cu",
+        ["sinf(angle) * scaling * sign;", "sinf(angle) * scaling;"]),
+    bug("the chunks behind the first lost", ("op.sum_squares", "", FORWARD), "flat.cu",
+        ["int64_t begin = blockIdx.x * CHUNK, end = begin + CHUNK < n ? begin + CHUNK : n;",
+         "int64_t begin = 0, end = CHUNK < n ? CHUNK : n;"]),
+];
