@@ -9,6 +9,7 @@ mod big_data;
 mod dist;
 mod fuzz;
 mod golden;
+mod gpu;
 mod interval_coverage;
 mod kills;
 mod libtorch;
@@ -73,6 +74,8 @@ enum Command {
     Backends(backends::BackendsOptions),
     /// Download the libtorch that the backend `tch` computes with, from PyPI
     SetupLibtorch(libtorch::SetupLibtorchOptions),
+    /// Check the backend `cuda` without a card
+    Gpu(gpu::GpuOptions),
     /// Make the golden data again with the peers and compare it with the committed
     Golden(golden::GoldenOptions),
 }
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::BigData(options) => big_data::write(&options),
         Command::Backends(options) => backends::check(&workspace, &options),
         Command::SetupLibtorch(options) => libtorch::set_up(&workspace, &options),
+        Command::Gpu(options) => gpu::check(&workspace, &options),
         Command::Golden(options) => golden::regenerate(&workspace, &options),
     });
     match done {

@@ -27,6 +27,15 @@ pub struct Compiler {
 /// fuse where they say so.
 const OPTIONS: &[&str] = &["--fmad=false", "--std=c++17"];
 
+/// The option with which the log tells each kernel's registers, memory and spills.
+const TELL: &str = "--ptxas-options=-v";
+
+/// A compiled source.
+struct Compiled {
+    code: Vec<u8>,
+    log: String,
+}
+
 fn failed(what: String) -> PluginError {
     PluginError::new(ErrorCode::DEVICE, what)
 }
@@ -66,7 +75,7 @@ impl Compiler {
         if let Some(code) = file.as_deref().and_then(|file| fs::read(file).ok()) {
             return Ok(code);
         }
-        let code = self.compile(source, definitions)?;
+        let code = self.compile(source, definitions, &[])?.code;
         // A kernel that cannot be kept is compiled again next time.
         if let Some(file) = file {
             let _ = keep(&file, &code);
@@ -104,7 +113,21 @@ impl Compiler {
         )))
     }
 
-    fn compile(&self, source: Source, definitions: &str) -> Result<Vec<u8>> {
+    /// The compiler's version.
+    pub fn version(&self) -> [i32; 2] {
+        self.version
+    }
+
+    /// What the compiler tells about each kernel of `source`: registers, memory, spills.
+    ///
+    /// # Errors
+    /// As [`Compiler::compiled`].
+    pub fn told(&self, source: Source, definitions: &str) -> Result<String> {
+        let compiled = self.compile(source, definitions, &[TELL])?;
+        Ok(compiled.log)
+    }
+
+    fn compile(&self, source: Source, definitions: &str, more: &[&str]) -> Result<Compiled> {
         let nvrtc = self.nvrtc.map_err(|why| failed(why.to_owned()))?;
         let whole = text(&format!("{definitions}\n#line 1\n{}", source.text));
         let name = text(source.name);
@@ -115,7 +138,8 @@ impl Compiler {
         };
         let architecture = format!("--gpu-architecture={}", self.architecture);
         let options = [architecture.as_str()].into_iter();
-        let options: Vec<CString> = options.chain(OPTIONS.iter().copied()).map(text).collect();
+        let options = options.chain(OPTIONS.iter().chain(more).copied());
+        let options: Vec<CString> = options.map(text).collect();
         let mut program = null_mut();
         // SAFETY: all texts live until the program is destroyed, and NVRTC writes as many bytes as
         // it said.
@@ -133,11 +157,12 @@ impl Compiler {
             }
             let options = pointers(&options);
             let code = (nvrtc.compile)(program, options.len() as i32, options.as_ptr());
+            let log = bytes(program, nvrtc.log_bytes, nvrtc.log).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log).into_owned();
             let made = if code == 0 {
-                bytes(program, nvrtc.cubin_bytes, nvrtc.cubin)
+                bytes(program, nvrtc.cubin_bytes, nvrtc.cubin).map(|code| Compiled { code, log })
             } else {
-                let log = bytes(program, nvrtc.log_bytes, nvrtc.log).unwrap_or_default();
-                Err(format!("code {code}: {}", String::from_utf8_lossy(&log)))
+                Err(format!("code {code}: {log}"))
             };
             (nvrtc.destroy)(&raw mut program);
             made.map_err(|why| {

@@ -23,6 +23,7 @@ mod libraries;
 mod modules;
 mod op;
 mod plugin;
+mod record;
 mod registered;
 mod settings;
 mod sources;
@@ -31,3 +32,5 @@ mod streams;
 mod tables;
 
 pub use backend::CudaBackend;
+pub use op::variants::{Variant, variants};
+pub use record::{KernelRecord, Recorder};

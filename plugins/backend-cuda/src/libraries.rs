@@ -56,18 +56,30 @@ pub fn open(named: Option<&Path>) -> Result<Libraries> {
         let what = format!("the driver of NVIDIA cannot be used: {why}; {GET_DRIVER}");
         PluginError::new(ErrorCode::DEVICE, what)
     })?;
-    let nvrtc = load(&places, NVRTC_FILES).and_then(|library| {
+    let nvrtc = nvrtc(&places).map_err(|what| &*Box::leak(what.into_boxed_str()));
+    let libraries = Libraries { driver, nvrtc };
+    opened.push((named.map(Path::to_owned), libraries));
+    Ok(libraries)
+}
+
+/// Opens the compiler in `folder` alone.
+///
+/// # Errors
+/// `DEVICE` where it is missing.
+pub fn open_compiler(folder: &Path) -> Result<&'static Nvrtc> {
+    nvrtc(&Places::of_machine(Some(folder)))
+        .map_err(|what| PluginError::new(ErrorCode::DEVICE, what))
+}
+
+fn nvrtc(places: &Places) -> std::result::Result<&'static Nvrtc, String> {
+    let opened = load(places, NVRTC_FILES).and_then(|library| {
         let table = Nvrtc::of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
         std::mem::forget(library);
         Ok(&*Box::leak(Box::new(table)))
     });
-    let nvrtc = nvrtc.map_err(|why| {
-        let what = format!("the compiler of kernels, NVRTC, cannot be used: {why}; {GET_NVRTC}");
-        &*Box::leak(what.into_boxed_str())
-    });
-    let libraries = Libraries { driver, nvrtc };
-    opened.push((named.map(Path::to_owned), libraries));
-    Ok(libraries)
+    opened.map_err(|why| {
+        format!("the compiler of kernels, NVRTC, cannot be used: {why}; {GET_NVRTC}")
+    })
 }
 
 /// Opens the first of `files` that there is: in a folder of `places`, or by its bare name where the

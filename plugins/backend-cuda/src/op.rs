@@ -15,6 +15,7 @@ mod rms_norm;
 mod rope;
 mod row_norms;
 mod rows;
+pub mod variants;
 mod weight;
 
 use espalier_host_device::{Asked, Made, Place};

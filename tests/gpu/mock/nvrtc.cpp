@@ -80,7 +80,7 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
   for (size_t i = 0; i < program->headers.size(); i++) std::ofstream(at / program->header_names[i]) << program->headers[i];
   const char* compiler = getenv("CXX");
   std::string command = std::string(compiler && *compiler ? compiler : "c++") +
-                        " -std=c++17 -O1 -fPIC -shared -fno-gnu-unique -ffp-contract=off -w -DEMULATED -I" + shell_word(at) + " -I" +
+                        " -std=c++17 -O1 -march=native -fPIC -shared -fno-gnu-unique -ffp-contract=off -w -DEMULATED -I" + shell_word(at) + " -I" +
                         shell_word(EMULATOR);
   for (int i = 0; i < count; i++) {
     std::string option = options[i];

@@ -5,11 +5,17 @@
 //! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler.
 //! The backend itself is what runs on a card, unmodified.
 
+mod compiled;
+mod emulated;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use espalier_interface::Options;
+
+pub use compiled::{ARCHITECTURES, Record, formats, nvrtc, records};
+pub use emulated::{CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
 const LIBRARIES: [(&str, &str); 2] = [

@@ -23,6 +23,15 @@ pub const OPS: &[Op] = &[
 /// The widest head.
 const MOST_WIDTH: usize = 512;
 
+/// Widths of heads of which each is compiled apart: a head takes the first that has room for it.
+pub const WIDTHS: &[usize] = &[32, 64, 128, 256, MOST_WIDTH];
+
+/// What stands before the kernels for heads of `width`, at most [`MOST_WIDTH`].
+pub fn definitions(width: usize) -> String {
+    let widest = WIDTHS.iter().find(|widest| width <= **widest);
+    format!("#define MOST_WIDTH {}\n", widest.unwrap_or(&MOST_WIDTH))
+}
+
 /// An attention's shape, as the kernels take it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -59,7 +68,6 @@ impl<'a> Attention<'a> {
                 asked.unsupported(format!("heads of {width}, expected at most {MOST_WIDTH}"))
             );
         }
-        let widest = width.next_multiple_of(32).next_power_of_two();
         Ok(Attention {
             shape: Shape {
                 heads: attributes.count("heads")? as i32,
@@ -72,7 +80,7 @@ impl<'a> Attention<'a> {
             },
             kit,
             dtype,
-            definitions: format!("#define MOST_WIDTH {widest}\n"),
+            definitions: definitions(width),
         })
     }
 

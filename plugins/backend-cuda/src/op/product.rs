@@ -99,6 +99,13 @@ const TILE_BF16: (usize, u32) = (128, 4 * 128 * 32 * 2);
 /// Elements that a copy of 16 bytes has.
 const ALIGNED: usize = 8;
 
+/// What stands before the kernel of bf16; `is_aligned` is whether rows begin at 16 bytes.
+pub fn definitions(directions: [Direction; 2], is_aligned: bool) -> String {
+    let [a, b] = directions.map(|direction| u8::from(direction == Direction::Deep));
+    let aligned = u8::from(is_aligned);
+    format!("#define A_DEEP {a}\n#define B_DEEP {b}\n#define ALIGNED {aligned}\n")
+}
+
 impl Product {
     /// The kernel of products in `dtype` whose second matrix is of `second`. `strides` are those of
     /// every launch, or none where they differ.
@@ -115,15 +122,9 @@ impl Product {
             let name = format!("product_f32_{}", second.name());
             kit.function(PRODUCT_F32, &name)?
         } else {
-            let is_deep = directions.map(|direction| u8::from(direction == Direction::Deep));
             let is_aligned = strides
                 .is_some_and(|strides| strides.iter().all(|stride| stride.is_multiple_of(ALIGNED)));
-            let definitions = format!(
-                "#define A_DEEP {}\n#define B_DEEP {}\n#define ALIGNED {}\n",
-                is_deep[0],
-                is_deep[1],
-                u8::from(is_aligned)
-            );
+            let definitions = definitions(directions, is_aligned);
             kit.modules
                 .function(PRODUCT_BF16, &definitions, "product_bf16")?
                 .with_shared(TILE_BF16.1)?

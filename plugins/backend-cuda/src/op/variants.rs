@@ -1,0 +1,88 @@
+//! Every compilation that the ops ask for: the sources, with what may stand before them.
+
+use espalier_interface::Result;
+use espalier_interface::format::Format;
+
+use super::product::Direction;
+use super::{attention, product};
+use crate::decoder::Description;
+use crate::sources::{
+    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FLAT, OPTIMIZER, PRODUCT_BF16,
+    PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
+};
+
+/// Sources that are compiled as they are.
+const PLAIN: &[Source] = &[
+    ARITHMETIC,
+    COLUMN_SUMS,
+    EMBEDDING,
+    FLAT,
+    OPTIMIZER,
+    PRODUCT_F32,
+    RMS_NORM,
+    ROPE,
+    ROW_NORMS,
+    ROWS,
+];
+
+/// A compilation.
+#[derive(Clone)]
+pub struct Variant {
+    /// What it is for, empty for a source that is compiled as it is.
+    pub name: String,
+    pub(crate) source: Source,
+    pub(crate) definitions: String,
+}
+
+impl Variant {
+    /// The file of the source, for example `rows.cu`.
+    pub fn source(&self) -> &'static str {
+        self.source.name
+    }
+}
+
+/// All compilations, with a decoder for each of the named `formats`. Formats with the same
+/// definitions are one compilation.
+///
+/// # Errors
+/// `UNSUPPORTED` for a format that has no description.
+pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
+    let plain = PLAIN.iter().map(|source| Variant {
+        name: String::new(),
+        source: *source,
+        definitions: String::new(),
+    });
+    let widths = attention::WIDTHS.iter().map(|width| Variant {
+        name: format!("heads to {width}"),
+        source: ATTENTION,
+        definitions: attention::definitions(*width),
+    });
+    let mut all: Vec<Variant> = plain.chain(widths).chain(products()).collect();
+    for (name, format) in formats {
+        let definitions = Description::of(format)?.definitions;
+        if let Some(same) = all.iter_mut().find(|made| made.definitions == definitions) {
+            same.name += &format!("; {name}");
+            continue;
+        }
+        all.push(Variant {
+            name: name.clone(),
+            source: DECODE,
+            definitions,
+        });
+    }
+    Ok(all)
+}
+
+/// Products of bf16 in every pair of directions, with rows that begin at 16 bytes and without.
+fn products() -> impl Iterator<Item = Variant> {
+    let directions = [(Direction::Deep, "deep"), (Direction::Wide, "wide")];
+    directions.into_iter().flat_map(move |(a, of_a)| {
+        directions.into_iter().flat_map(move |(b, of_b)| {
+            [(true, "aligned"), (false, "unaligned")].map(|(is_aligned, aligned)| Variant {
+                name: format!("{of_a} x {of_b}, {aligned}"),
+                source: PRODUCT_BF16,
+                definitions: product::definitions([a, b], is_aligned),
+            })
+        })
+    })
+}

@@ -1,0 +1,110 @@
+//! NVIDIA's compiler, without a card -> the registers and spills of every kernel.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use espalier_backend_cuda::{KernelRecord, Recorder, Variant, variants};
+use espalier_hqq::HQQ;
+use espalier_interface::format::Format;
+use espalier_interface::{Component, Instance, Options, Result, Serial};
+use espalier_nf4::{FP4, INT8, NF4};
+use serde_json::{Value as Json, json};
+
+/// Compute capabilities of the cards that kernels are compiled for.
+pub const ARCHITECTURES: [[i32; 2]; 6] = [[8, 0], [8, 6], [8, 9], [9, 0], [10, 0], [12, 0]];
+
+/// The shape of the weights whose formats are asked for.
+const SHAPE: [u64; 2] = [256, 512];
+
+/// What the compiler tells of a compilation for one kind of card.
+pub struct Record {
+    /// The compilation.
+    pub variant: Variant,
+    /// Its kernels.
+    pub kernels: Vec<KernelRecord>,
+}
+
+/// The folder of the NVRTC that `cargo xtask gpu compile` fetches, if it is there.
+pub fn nvrtc() -> Option<PathBuf> {
+    let program = std::env::current_exe().expect("a program is a file");
+    let target = program
+        .ancestors()
+        .find(|folder| folder.ends_with("release") || folder.ends_with("debug"))?
+        .parent()?;
+    let folder = target.join("nvrtc/nvidia/cu13/lib");
+    folder.is_dir().then_some(folder)
+}
+
+/// The formats of the shipped quantizers, by what they are: every width of codes on both axes, and
+/// every way to store a block's numbers.
+///
+/// # Panics
+/// Where a quantizer refuses its options.
+pub fn formats() -> Vec<(String, Format)> {
+    let mut cases: Vec<(&Component, Json)> = vec![(&INT8, json!({}))];
+    for quantizer in [&NF4, &FP4] {
+        cases.extend([true, false].map(|double| (quantizer, json!({"double_quant": double}))));
+    }
+    for bits in [8, 6, 5, 4, 3, 2, 1] {
+        cases.extend([0, 1].map(|axis| (&HQQ, json!({"bits": bits, "axis": axis}))));
+    }
+    for meta in ["f16", "bf16"] {
+        cases.push((&HQQ, json!({"meta": meta})));
+    }
+    for meta in ["zero-8bit", "8bit"] {
+        cases.push((&HQQ, json!({"profile": "2024-03", "meta": meta})));
+    }
+    let named = |(quantizer, set): (&Component, Json)| {
+        let format = format(quantizer, &set).expect("options that a quantizer has");
+        let set = set.to_string().replace(['{', '}', '"'], "");
+        (
+            format!("{} {set}", quantizer.name).trim().to_owned(),
+            format,
+        )
+    };
+    cases.into_iter().map(named).collect()
+}
+
+/// The format of a quantizer with the options `set`, the others by default.
+fn format(quantizer: &Component, set: &Json) -> Result<Format> {
+    let mut options = Options::default();
+    for option in quantizer.options {
+        let value: Json = serde_json::from_str(option.default).expect("a default is JSON");
+        let value = set.get(option.name).unwrap_or(&value).clone();
+        options.0.insert(option.name.to_owned(), value);
+    }
+    let Instance::Quantizer(made) = (quantizer.create)(&options, Arc::new(Serial))? else {
+        panic!("{} is no quantizer", quantizer.name)
+    };
+    made.format(SHAPE)
+}
+
+/// Compiles every kernel for cards of a compute capability, on `threads` threads.
+///
+/// # Errors
+/// The compiler's log where a source does not compile.
+pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec<Record>> {
+    let recorder = Recorder::new(nvrtc, capability)?;
+    let all = variants(&formats())?;
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(variant) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let kernels = recorder.kernels(variant);
+                    let mut done = done.lock().expect("no thread panics with the lock");
+                    done.push((variant.clone(), kernels));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panics with the lock");
+    done.sort_by_cached_key(|(variant, _)| (variant.source(), variant.name.clone()));
+    let record = |(variant, kernels): (Variant, Result<Vec<KernelRecord>>)| {
+        let kernels = kernels?;
+        Ok(Record { variant, kernels })
+    };
+    done.into_iter().map(record).collect()
+}
