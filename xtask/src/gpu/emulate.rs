@@ -46,7 +46,8 @@ pub fn check(workspace: &Workspace, options: &EmulateOptions) -> Result<()> {
         run(host.args(["--bin", "host"]))?;
         println!("trainings: streams {}", STREAMS.join(", "));
         let mut test = tests(workspace, "training");
-        test.args(["--", "--include-ignored", "--nocapture"]);
+        test.env("ESPALIER_TESTS_ALL_TRAININGS", "1");
+        test.args(["--", "--nocapture"]);
         if let Err(why) = run(&mut test) {
             failed.push(format!("trainings: {why}"));
         }
