@@ -82,6 +82,8 @@ impl Modules {
     pub fn function(&self, source: Source, definitions: &str, name: &str) -> Result<Function> {
         let module = self.module(source, definitions)?;
         let symbol = CString::new(name).map_err(|why| PluginError::invalid(why.to_string()))?;
+        // The module may have been loaded by another thread, or before this one used another card.
+        self.card.enter()?;
         let mut raw = null_mut();
         // SAFETY: the driver writes a handle; the module lives.
         let code =
