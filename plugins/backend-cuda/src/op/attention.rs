@@ -2,7 +2,7 @@
 //!
 //! Tensor cores serve bf16 in most head sizes ([`flash`]), a plain kernel the rest.
 
-mod flash;
+pub mod flash;
 
 use espalier_host_device::{Asked, Made, Place};
 use espalier_interface::Result;
@@ -35,7 +35,7 @@ pub fn definitions(width: usize) -> String {
 /// An attention's shape, as the kernels take it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Shape {
+pub struct Shape {
     heads: i32,
     kv_heads: i32,
     width: i32,

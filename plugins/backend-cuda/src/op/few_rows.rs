@@ -21,6 +21,11 @@ const COLUMNS: usize = 8;
 /// Shared memory of a decoder's tables.
 const SHARED_BYTES: u32 = size_of::<Tables>() as u32;
 
+/// What stands before the kernel of a dense weight of `dtype`.
+pub fn definitions(dtype: &str) -> String {
+    format!("#define WEIGHT {dtype}\n")
+}
+
 /// A packed weight, as the kernel takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -52,10 +57,10 @@ impl FewRows {
         if !(size[1] as u64).is_multiple_of(RUN) {
             return Ok(None);
         }
-        let (definitions, packed) = match &asked.request.params[0].layout {
+        let (before, packed) = match &asked.request.params[0].layout {
             WeightLayout::Dense(of) => {
                 let of = stored(asked, *of)?;
-                (format!("#define WEIGHT {of}\n"), None)
+                (definitions(of), None)
             }
             WeightLayout::Packed(format) => {
                 let described = Description::of(format)?;
@@ -67,7 +72,7 @@ impl FewRows {
             }
         };
         let name = format!("few_rows_{}", dtype.name());
-        let kernel = kit.modules.function(FEW_ROWS, &definitions, &name)?;
+        let kernel = kit.modules.function(FEW_ROWS, &before, &name)?;
         Ok(Some(FewRows {
             kernel,
             packed,

@@ -3,11 +3,12 @@
 use espalier_interface::Result;
 use espalier_interface::format::Format;
 
+use super::attention::{self, flash};
 use super::product::Direction;
-use super::{attention, product};
+use super::{few_rows, product};
 use crate::decoder::Description;
 use crate::sources::{
-    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FLAT, OPTIMIZER, PRODUCT_BF16,
+    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FLAT, OPTIMIZER, PRODUCT_BF16,
     PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
 };
 
@@ -57,18 +58,39 @@ pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
         source: ATTENTION,
         definitions: attention::definitions(*width),
     });
-    let mut all: Vec<Variant> = plain.chain(widths).chain(products()).collect();
+    let flash = flash::compilations().into_iter();
+    let flash = flash.map(|(source, definitions, name)| Variant {
+        name,
+        source,
+        definitions,
+    });
+    let dense = ["f32", "bf16", "f16"].map(|dtype| Variant {
+        name: format!("{dtype} weights"),
+        source: FEW_ROWS,
+        definitions: few_rows::definitions(dtype),
+    });
+    let all = plain.chain(widths).chain(flash).chain(products());
+    let mut all: Vec<Variant> = all.chain(dense).collect();
     for (name, format) in formats {
-        let definitions = Description::of(format)?.definitions;
-        if let Some(same) = all.iter_mut().find(|made| made.definitions == definitions) {
-            same.name += &format!("; {name}");
+        let described = Description::of(format)?;
+        let definitions = described.definitions;
+        let mut same = all
+            .iter_mut()
+            .filter(|made| made.definitions == definitions);
+        if let Some(first) = same.next() {
+            for made in [first].into_iter().chain(same) {
+                made.name += &format!("; {name}");
+            }
             continue;
         }
-        all.push(Variant {
-            name: name.clone(),
-            source: DECODE,
-            definitions,
-        });
+        let sources = [(DECODE, true), (FEW_ROWS, described.has_runs)];
+        for (source, _) in sources.into_iter().filter(|(_, is_there)| *is_there) {
+            all.push(Variant {
+                name: name.clone(),
+                source,
+                definitions: definitions.clone(),
+            });
+        }
     }
     Ok(all)
 }

@@ -21,6 +21,43 @@ pub fn serves(width: usize) -> bool {
     width <= MOST_WIDTH && width.is_multiple_of(WIDTH_STEP)
 }
 
+/// What stands before the kernels of a head size that go through tiles of `step` rows.
+fn definitions(width: usize, has_softcap: bool, step: usize) -> String {
+    let softcap = u8::from(has_softcap);
+    format!("#define HEAD_DIM {width}\n#define SOFTCAP {softcap}\n#define STEP {step}\n")
+}
+
+/// A source, what may stand before it, and what that is for.
+pub type Compilation = (Source, String, String);
+
+/// Head sizes of models, of those that are served.
+const USUAL_WIDTHS: [usize; 4] = [32, 64, 96, 128];
+
+/// The compilations of the kernels for [`USUAL_WIDTHS`].
+pub fn compilations() -> Vec<Compilation> {
+    let mut all = Vec::new();
+    for width in USUAL_WIDTHS {
+        for has_softcap in [false, true] {
+            let softcap = if has_softcap { ", softcap" } else { "" };
+            let kernels = [
+                (FLASH_FORWARD, FORWARD_STEP),
+                (FLASH_BACKWARD, backward_step(width)),
+            ];
+            for (source, step) in kernels {
+                let text = definitions(width, has_softcap, step);
+                all.push((source, text, format!("heads of {width}{softcap}")));
+            }
+        }
+    }
+    all
+}
+
+/// Rows of the backward pass's tiles. Four stages of tiles fit beside two tiles that stay, in the
+/// 99 KiB that a block may have.
+fn backward_step(width: usize) -> usize {
+    if width > 64 { 32 } else { 64 }
+}
+
 /// A kernel of a head size, and its shared memory.
 struct Kernel {
     function: Function,
@@ -36,11 +73,7 @@ impl Kernel {
         shape: &Shape,
         [kept, step, more]: [usize; 3],
     ) -> Result<Self> {
-        let definitions = format!(
-            "#define HEAD_DIM {}\n#define SOFTCAP {}\n#define STEP {step}\n",
-            shape.width,
-            u8::from(shape.softcap != 0.0)
-        );
+        let definitions = definitions(shape.width as usize, shape.softcap != 0.0, step);
         let shared = ((kept * ROWS + 4 * step) * shape.width as usize * 2 + more) as u32;
         let function = kit.modules.function(source, &definitions, name)?;
         Ok(Kernel {
@@ -110,8 +143,7 @@ impl Backward {
     /// # Errors
     /// `DEVICE` where they cannot be compiled.
     pub fn new(kit: &Kit, shape: Shape) -> Result<Self> {
-        // Four stages of tiles fit beside two tiles that stay, in the 99 KiB that a block may have.
-        let step = if shape.width > 64 { 32 } else { 64 };
+        let step = backward_step(shape.width as usize);
         let numbers = 2 * 2 * step * size_of::<f32>();
         let queries = (FLASH_BACKWARD, "flash_dq");
         let keys = (FLASH_BACKWARD, "flash_dkv");
