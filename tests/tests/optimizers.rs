@@ -259,6 +259,10 @@ fn groups_that_hold_nothing_and_keys_of_other_optimizers_are_refused() {
     assert!(error.contains("`nesterov` needs `momentum`"), "{error}");
     let error = refused(&[sgd, ("optim.betas", "[0.5, 0.9]")]);
     assert!(error.contains("`betas` is of `adamw`"), "{error}");
+}
+
+#[test]
+fn numbers_in_bf16_that_contradict_other_keys_are_refused_with_both() {
     let state = ("optim.state", "\"bf16\"");
     for (keys, words) in [
         (

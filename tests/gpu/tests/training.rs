@@ -30,6 +30,5 @@ fn trainings_have_the_losses_of_cpu_and_the_same_bits_in_every_order() {
             let found = case.on_cuda(&training, folder(), order);
             assert_eq!(found, expected, "{}: {order}", case.name);
         }
-        println!("{}: as on cpu, the same bits in {orders:?}", case.name);
     }
 }

@@ -45,8 +45,8 @@ unsafe impl<D: Driver> Sync for Block<D> {}
 
 impl<D: Driver> Drop for Block<D> {
     fn drop(&mut self) {
-        // SAFETY: the driver gave or registered the memory, nothing has a range of it, and the host frees buffers
-        // that no work uses.
+        // SAFETY: the driver gave or registered the memory, nothing has a range of it, and the host
+        // frees buffers that no work uses.
         unsafe {
             match self.home {
                 Home::Device => self.driver.free(self.address),

@@ -97,6 +97,9 @@ impl From<OptionError> for RegistryError {
     }
 }
 
+/// Calls in which a plugin finds out that a driver or a library is missing.
+const BEFORE_A_RUN: [&str; 4] = ["create", "devices", "open", "prepare"];
+
 impl Failure for RegistryError {
     /// Usage for options and names that conflict. Numbers and resources follow the plugin's error
     /// code.
@@ -146,7 +149,7 @@ impl Failure for RegistryError {
             } => match source.code {
                 ErrorCode::INVALID => format!("see `host plugins inspect {}`", identity.component),
                 // A driver or a library that it needs is missing, or fails.
-                ErrorCode::DEVICE if callback == "create" => format!(
+                ErrorCode::DEVICE if BEFORE_A_RUN.contains(&callback.as_str()) => format!(
                     "install what its message names, or report it to the author of `{}`, with this \
                      line",
                     identity.plugin
