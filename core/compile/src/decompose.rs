@@ -227,13 +227,14 @@ pub struct Lacking {
 
 impl Lacking {
     /// What a backend with `ops` lacks. Primitives are not counted: they are needed where an op is
-    /// decomposed. Nor is `init`: where it is lacking the host draws. Nor are fused ops: they are
-    /// used where a backend has them.
+    /// decomposed. Nor is `init`: where it is lacking the host draws. Nor are later versions: they
+    /// are used where a backend has them, or where a run's config asks for them.
     pub fn of(ops: &BackendOps) -> Self {
         let mut lacking = Lacking::default();
         for op in DEFINITIONS {
             // The core puts a site's op in the place of `base`.
-            let needed = !op.primitive && !op.fused && !["base", "init"].contains(&op.name);
+            let is_first = op.version == 1 && !op.fused;
+            let needed = is_first && !op.primitive && !["base", "init"].contains(&op.name);
             if !needed || ops.has(op.name, op.version) {
                 continue;
             }

@@ -263,7 +263,8 @@ fn rows_are_packed_as_the_user_packs_them_and_their_lengths_are_real() {
 
 #[test]
 fn a_rung_that_is_refused_says_why() {
-    let words = "--ladder --preset llama3.2-1b --plugins fsdp --set sharding.fsdp.offload=params \
+    let words = "--ladder --preset llama3.2-1b --plugins fsdp \
+                 --set sharding.fsdp.micro_batches_per_fetch=2 \
                  --assume 2x24GiB";
     let ladder = json(words);
     let refused = rung(&ladder, "in the backward pass");

@@ -69,7 +69,7 @@ const USES: [Use; 8] = [
 ];
 
 /// Ways to train with state or an order of their own, from which attacks choose, too.
-const MODES: [Use; 9] = [
+const MODES: [Use; 12] = [
     Use {
         name: "in-backward",
         command: "train",
@@ -79,6 +79,21 @@ const MODES: [Use; 9] = [
         name: "in-backward-fsdp",
         command: "train",
         words: "--plugins fsdp --ranks 2 --set optim.in_backward=true --set optim.name=adamw8bit --set optim.clip_norm=0.0 --set run.max_steps=4 --set run.keep_last=1",
+    },
+    Use {
+        name: "in-backward-offload",
+        command: "train",
+        words: "--plugins fsdp --ranks 2 --set sharding.fsdp.offload=\"params+optimizer\" --set optim.in_backward=true --set optim.clip_norm=0.0 --set run.max_steps=4 --set run.keep_last=1",
+    },
+    Use {
+        name: "held-fetch",
+        command: "train",
+        words: "--plugins nf4,lora,fsdp --ranks 2 --set sharding.fsdp.micro_batches_per_fetch=2 --set data.micro_batch=2 --set run.max_steps=4",
+    },
+    Use {
+        name: "bf16-alone",
+        command: "train",
+        words: "--set model.compute=\"bf16\" --set model.params=\"bf16\" --set model.gradients=\"bf16\" --set optim.state=\"bf16\" --set optim.stochastic_rounding=true --set run.max_steps=4 --set run.keep_last=1",
     },
     Use {
         name: "adamw8bit",
