@@ -158,11 +158,11 @@ class OurDropout(torch.nn.Module):
         return x * kept / (1 - DROPOUT)
 
 
-def computed(prefix, model, out):
-    """Every 24th token's logits, loss and gradients of the eval batch."""
+def computed(prefix, model, every, out):
+    """Every so many tokens' logits, loss and gradients of the eval batch."""
     result = model(input_ids=tokens, labels=tokens)
     result.loss.backward()
-    out[f"{prefix}logits"] = stored(result.logits[:, ::24])
+    out[f"{prefix}logits"] = stored(result.logits[:, ::every])
     out[f"{prefix}loss"] = stored(result.loss).reshape(1)
     for name, param in trained(model).items():
         out[f"{prefix}grad.{key(name)}"] = stored(param.grad)
@@ -175,7 +175,7 @@ def with_dropout(out):
     assert len(layers) == 14
     for site, layer in enumerate(layers):
         layer.lora_dropout["default"] = OurDropout(site)
-    computed("dropout.", model, out)
+    computed("dropout.", model, 1, out)
     del out["dropout.logits"]
 
 
@@ -203,7 +203,7 @@ def in_bf16(out):
         if not param.requires_grad:
             param.data = param.data.bfloat16()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        out["bf16.logits"] = stored(model(input_ids=tokens).logits[:, ::24])
+        out["bf16.logits"] = stored(model(input_ids=tokens).logits)
 
 
 def merged(folder, kind):
@@ -226,7 +226,8 @@ def main():
         for name, param in trained(fresh(kind)).items():
             if "magnitude" in name:
                 out[f"init.{key(name)}"] = stored(param)
-        computed("", adapted(kind), out)
+        # Those of f32 are compared with the logits of bf16, whose noise needs many.
+        computed("", adapted(kind), 1 if kind == "f32" else 24, out)
         curve(kind, out)
         if kind == "f32":
             with_dropout(out)

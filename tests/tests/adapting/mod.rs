@@ -336,17 +336,13 @@ pub fn assert_logits(rig: &Rig, golden: &Golden, what: &str) {
     assert_same_logits(&rig.logits(&eval_batch()), golden, what);
 }
 
-/// Of the logits of all tokens, those that golden ones have.
-pub fn golden_tokens(found: &[f64], expected: &[f64]) -> Vec<f64> {
-    let apart = found.len() / expected.len();
-    let found = found.chunks(VOCAB).step_by(apart);
-    found.flatten().copied().collect()
-}
-
 /// Logits of all tokens beside golden ones, which may be those of every so many tokens.
 fn assert_same_logits(found: &[f64], golden: &Golden, what: &str) {
     let expected = golden.numbers("logits");
-    let difference = largest_difference(&golden_tokens(found, expected), expected);
+    let apart = found.len() / expected.len();
+    let found = found.chunks(VOCAB).step_by(apart);
+    let found: Vec<f64> = found.flatten().copied().collect();
+    let difference = largest_difference(&found, expected);
     assert!(difference <= 2e-5, "{what}: logits differ by {difference}");
 }
 
