@@ -11,6 +11,8 @@ typedef unsigned long long uint64_t;
 typedef int int32_t;
 typedef long long int64_t;
 #define DEVICE __device__ __forceinline__
+// A function of its own, for code that would be copied many times.
+#define DEVICE_CALL static __device__ __noinline__
 // Shared memory, whose bytes the launch gives.
 extern __shared__ __align__(128) unsigned char shared_memory[];
 #define SHARED(name) unsigned char* name = shared_memory

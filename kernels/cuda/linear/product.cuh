@@ -17,7 +17,7 @@ struct Epilogue {
   float alpha;
 };
 template <class T>
-DEVICE T finish(float sum, int64_t at, int64_t j, const Epilogue<T>& e) {
+DEVICE_CALL T finish(float sum, int64_t at, int64_t j, const Epilogue<T>& e) {
   if (e.bias_f32) sum += e.bias_f32[j];
   if (e.bias_bf16) sum += widen(e.bias_bf16[j]);
   if (e.bias_f16) sum += widen(e.bias_f16[j]);

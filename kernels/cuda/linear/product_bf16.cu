@@ -38,7 +38,7 @@ DEVICE void load_tile(unsigned char* to, const bf16* from, const Matrix& m, int6
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) product_bf16(const bf16* a, const bf16* b, void* c, const Matrix ma,
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product_bf16(const bf16* a, const bf16* b, void* c, const Matrix ma,
                                                                    const Matrix mb, const Extents n, const Epilogue<bf16> e,
                                                                    int32_t accumulates) {
   SHARED(memory);

@@ -27,6 +27,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define DEVICE static inline
+#define DEVICE_CALL static __attribute__((noinline, unused))
 #define SHARED(name) unsigned char* name = emulator::block().shared
 #define INFINITE INFINITY
 #define NOT_A_NUMBER NAN

@@ -11,10 +11,6 @@ use std::{env, fs, thread};
 use espalier_backend_cuda::{KernelRecord, Recorder};
 use espalier_tests_gpu::{ARCHITECTURES, records};
 
-/// Bytes that a product of bf16 may spill where rows do not begin at 16 bytes: the case of extents
-/// that are no multiple of 8, which is rare. NVRTC 13.5 spills 16 on sm_86 and sm_89, 8 on sm_90.
-const UNALIGNED_SPILL_BYTES: u32 = 16;
-
 /// What stands above the table.
 const HEAD: &str = "\
 # Kernels of the backend `cuda`
@@ -23,7 +19,7 @@ const HEAD: &str = "\
 card. Columns are kinds of cards; a number is the most registers that a kernel of the row takes, of
 255. A source is compiled once for each row: with the head sizes, directions or format that the row
 names. Spills are bytes of registers kept in memory for want of more, over all columns; they fail
-the command, but 16 bytes a kernel in products of bf16 whose rows do not begin at 16 bytes.
+the command.
 ";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -87,13 +83,7 @@ fn spills(row: (&(&str, String), &Vec<Vec<KernelRecord>>)) -> Option<String> {
     let ((source, name), columns) = row;
     let mut found = Vec::new();
     for (column, capability) in columns.iter().zip(ARCHITECTURES) {
-        let is_unaligned = *source == "product_bf16.cu" && name.ends_with("unaligned");
-        let most = if is_unaligned {
-            UNALIGNED_SPILL_BYTES
-        } else {
-            0
-        };
-        let spilling = column.iter().filter(|kernel| kernel.spill_bytes > most);
+        let spilling = column.iter().filter(|kernel| kernel.spill_bytes > 0);
         found.extend(spilling.map(|kernel| {
             let (name, bytes) = (&kernel.name, kernel.spill_bytes);
             format!("{name} {bytes} bytes on {}", architecture(capability))
