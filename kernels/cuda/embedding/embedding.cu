@@ -23,9 +23,9 @@ DEVICE void embedding(const int32_t* tokens, const W* table, T* y, int64_t row, 
   }                                                                                                                       \
   EXPORT(embedding_##W##_##T)
 
-// dW[token_t] += dy_t. The block of a token's first place adds all of its gradients, in their order: no two blocks write one row.
-template <class T>
-DEVICE void embedding_backward(const T* dy, const int32_t* tokens, float* dtable, int64_t row, int64_t column,
+// dW[token_t] += dy_t. The block of a token's first place sums all of its gradients in f32, in their order, and adds the sum: no two blocks write one row.
+template <class T, class G>
+DEVICE void embedding_backward(const T* dy, const int32_t* tokens, G* dtable, int64_t row, int64_t column,
                                int64_t vocabulary, int64_t width, int64_t count, Fault* fault) {
   SHARED(memory);
   int32_t* earlier = (int32_t*)memory;
@@ -42,20 +42,22 @@ DEVICE void embedding_backward(const T* dy, const int32_t* tokens, float* dtable
   __syncthreads();
   if (*earlier) return;
   for (int64_t c = threadIdx.x; c < width; c += THREADS) {
-    float sum = dtable[token * row + c * column];
+    float sum = 0;
     for (int64_t t = own; t < count; t++)
       if (tokens[t] == token) sum += widen(dy[t * width + c]);
-    dtable[token * row + c * column] = sum;
+    G* gradient = dtable + token * row + c * column;
+    *gradient = narrow<G>(widen(*gradient) + sum);
   }
 }
-#define EMBEDDING_BACKWARD(T)                                                                                             \
-  extern "C" __global__ void embedding_backward_##T(const T* dy, const int32_t* tokens, float* dtable, int64_t row,        \
-                                                    int64_t column, int64_t vocabulary, int64_t width, int64_t count,     \
-                                                    Fault* fault) {                                                       \
-    embedding_backward<T>(dy, tokens, dtable, row, column, vocabulary, width, count, fault);                              \
+#define EMBEDDING_BACKWARD(T, G)                                                                                          \
+  extern "C" __global__ void embedding_backward_##T##_##G(const T* dy, const int32_t* tokens, G* dtable, int64_t row,       \
+                                                          int64_t column, int64_t vocabulary, int64_t width,              \
+                                                          int64_t count, Fault* fault) {                                  \
+    embedding_backward<T, G>(dy, tokens, dtable, row, column, vocabulary, width, count, fault);                           \
   }                                                                                                                       \
-  EXPORT(embedding_backward_##T)
+  EXPORT(embedding_backward_##T##_##G)
 
-#define EACH(T) EMBEDDING(f32, T) EMBEDDING(bf16, T) EMBEDDING(f16, T) EMBEDDING_BACKWARD(T)
+#define EACH(T)                                                                                                   \
+  EMBEDDING(f32, T) EMBEDDING(bf16, T) EMBEDDING(f16, T) EMBEDDING_BACKWARD(T, f32) EMBEDDING_BACKWARD(T, bf16)
 EACH(f32)
 EACH(bf16)

@@ -19,15 +19,17 @@ CAST(f16, bf16)
 CAST(f16, f16)
 
 // y += x, a gradient of a param.
-template <class T>
-DEVICE void accumulate(const T* x, float* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] += widen(x[i]);
+template <class T, class G>
+DEVICE void accumulate(const T* x, G* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<G>(widen(y[i]) + widen(x[i]));
 }
-#define ACCUMULATE(T)                                                                                   \
-  extern "C" __global__ void accumulate_##T(const T* x, float* y, int64_t n) { accumulate<T>(x, y, n); } \
-  EXPORT(accumulate_##T)
-ACCUMULATE(f32)
-ACCUMULATE(bf16)
+#define ACCUMULATE(T, G)                                                                                              \
+  extern "C" __global__ void accumulate_##T##_##G(const T* x, G* y, int64_t n) { accumulate<T, G>(x, y, n); }          \
+  EXPORT(accumulate_##T##_##G)
+ACCUMULATE(f32, f32)
+ACCUMULATE(f32, bf16)
+ACCUMULATE(bf16, f32)
+ACCUMULATE(bf16, bf16)
 
 enum Init { CONSTANT, UNIFORM, NORMAL };
 

@@ -17,7 +17,7 @@ struct Epilogue {
   float alpha;
 };
 template <class T>
-DEVICE_CALL T finish(float sum, int64_t at, int64_t j, const Epilogue<T>& e) {
+DEVICE T finish(float sum, int64_t at, int64_t j, const Epilogue<T>& e) {
   if (e.bias_f32) sum += e.bias_f32[j];
   if (e.bias_bf16) sum += widen(e.bias_bf16[j]);
   if (e.bias_f16) sum += widen(e.bias_f16[j]);
@@ -33,3 +33,17 @@ struct Matrix {
 struct Extents {
   int64_t rows, columns, depth;
 };
+
+// What becomes of a sum: it is written; or, times alpha, added to a gradient in f32, or rounded and added to one in bf16.
+enum Output { WRITTEN, ADDED_F32, ADDED_BF16 };
+template <class T>
+DEVICE_CALL void put(float sum, void* c, int64_t at, int64_t j, const Epilogue<T>& e, int output) {
+  if (output == ADDED_F32) {
+    ((float*)c)[at] += e.alpha * sum;
+  } else if (output == ADDED_BF16) {
+    bf16* gradient = (bf16*)c + at;
+    *gradient = narrow<bf16>(widen(*gradient) + rounded<bf16>(e.alpha * sum));
+  } else {
+    ((T*)c)[at] = finish<T>(sum, at, j, e);
+  }
+}

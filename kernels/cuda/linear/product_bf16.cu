@@ -40,7 +40,7 @@ DEVICE void load_tile(unsigned char* to, const bf16* from, const Matrix& m, int6
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) product_bf16(const bf16* a, const bf16* b, void* c, const Matrix ma,
                                                                    const Matrix mb, const Extents n, const Epilogue<bf16> e,
-                                                                   int32_t accumulates) {
+                                                                   int32_t output) {
   SHARED(memory);
   int64_t i0 = (int64_t)blockIdx.y * ROWS, j0 = (int64_t)blockIdx.x * ROWS;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wi = (warp >> 2) * 64, wj = (warp & 3) * 32;
@@ -98,10 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) product_bf16(const bf16
         int64_t i = i0 + wi + p * 16 + (lane >> 2) + 8 * (r >> 1), j = j0 + wj + q * 8 + (lane & 3) * 2 + (r & 1);
         if (i >= n.rows || j >= n.columns) continue;
         int64_t at = i * n.columns + j;
-        if (accumulates)
-          ((float*)c)[at] += e.alpha * sum[p][q][r];
-        else
-          ((bf16*)c)[at] = finish<bf16>(sum[p][q][r], at, j, e);
+        put<bf16>(sum[p][q][r], c, at, j, e, output);
       }
 }
 EXPORT(product_bf16)

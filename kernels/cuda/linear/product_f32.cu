@@ -5,7 +5,7 @@
 constexpr int TILE = 64, DEPTH = 16;
 template <class A, class B, class C>
 DEVICE void product_f32(const A* a, const B* b, C* c, const Matrix& ma, const Matrix& mb, const Extents& n, const Epilogue<C>& e,
-                        bool accumulates) {
+                        int output) {
   SHARED(memory);
   float(*left)[TILE + 4] = (float(*)[TILE + 4])memory;
   float(*right)[TILE + 4] = left + DEPTH;
@@ -44,16 +44,13 @@ DEVICE void product_f32(const A* a, const B* b, C* c, const Matrix& ma, const Ma
       int64_t i = i0 + ty * 4 + p, j = j0 + tx * 4 + q;
       if (i >= n.rows || j >= n.columns) continue;
       int64_t at = i * n.columns + j;
-      if (accumulates)
-        ((float*)c)[at] += e.alpha * sum[p][q];
-      else
-        c[at] = finish<C>(sum[p][q], at, j, e);
+      put<C>(sum[p][q], c, at, j, e, output);
     }
 }
 #define PRODUCT_F32(A, B, C)                                                                                                \
   extern "C" __global__ void product_##A##_##B(const A* a, const B* b, C* c, const Matrix ma, const Matrix mb,               \
-                                               const Extents n, const Epilogue<C> e, int32_t accumulates) {                 \
-    product_f32<A, B, C>(a, b, c, ma, mb, n, e, accumulates);                                                               \
+                                               const Extents n, const Epilogue<C> e, int32_t output) {                 \
+    product_f32<A, B, C>(a, b, c, ma, mb, n, e, output);                                                               \
   }                                                                                                                         \
   EXPORT(product_##A##_##B)
 PRODUCT_F32(f32, f32, f32)

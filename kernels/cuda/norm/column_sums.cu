@@ -33,11 +33,18 @@ SUM_ROWS(f32)
 SUM_ROWS(bf16)
 
 // sum[c] = the sum of a column's chunks, or added to it.
-extern "C" __global__ void sum_chunks(const float* partial, float* sum, int32_t adds, int64_t width, int64_t chunks) {
+template <class S>
+DEVICE void sum_chunks(const float* partial, S* sum, int adds, int64_t width, int64_t chunks) {
   int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (c >= width) return;
   float own = 0;
   for (int64_t k = 0; k < chunks; k++) own += partial[k * width + c];
-  sum[c] = adds ? sum[c] + own : own;
+  sum[c] = narrow<S>(adds ? widen(sum[c]) + own : own);
 }
-EXPORT(sum_chunks)
+#define SUM_CHUNKS(S)                                                                                                      \
+  extern "C" __global__ void sum_chunks_##S(const float* partial, S* sum, int32_t adds, int64_t width, int64_t chunks) {    \
+    sum_chunks<S>(partial, sum, adds, width, chunks);                                                                      \
+  }                                                                                                                        \
+  EXPORT(sum_chunks_##S)
+SUM_CHUNKS(f32)
+SUM_CHUNKS(bf16)

@@ -1,32 +1,51 @@
 // A step of an optimizer, on flat runs of a param and its state.
 #include "element.cuh"
 
+// How a param of bf16 is rounded stochastically: 16 random bits for each element of the whole param, of which the launch has those
+// from `first` on (core/interface/src/stochastic.rs).
+struct Rounding {
+  int32_t stochastic;
+  uint32_t key0, key1, name0, name1;
+  uint64_t first;
+};
+
+template <class P>
+DEVICE P round_to(float x, int64_t, const Rounding&, P*) {
+  return narrow<P>(x);
+}
+DEVICE bf16 round_to(float x, int64_t i, const Rounding& r, bf16*) {
+  if (!r.stochastic) return narrow<bf16>(x);
+  uint64_t at = r.first + (uint64_t)i, block = at / 8;
+  Words drawn = philox(r.key0, r.key1, (uint32_t)block, r.name0, r.name1, (uint32_t)(block >> 32));
+  uint32_t random = drawn.word[at % 8 / 2] >> (at % 2 * 16) & 0xffff, bits = float_bits(x);
+  bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return bf16{(uint16_t)(nan ? bits >> 16 | 0x40 : (bits + random) >> 16)};
+}
+
 // Scalars of a step of AdamW, as kernels/src/adamw.rs derives them.
 struct Adamw {
   float keep, beta1, beta2, rest1, rest2, correction, eps, step_size, gradient_scale;
   int32_t lerp_from_end;
 };
 
-// torch.optim.AdamW's order of operations.
-template <class P>
-DEVICE void adamw(const float* gradient, P* param, float* m, float* v, const Adamw& s, int64_t n) {
+// torch.optim.AdamW's order of operations. Gradients and moments are widened, and moments rounded once.
+template <class P, class G, class M>
+DEVICE void adamw(const G* gradient, P* param, M* m, M* v, const Adamw& s, const Rounding& r, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    float g = gradient[i] * s.gradient_scale, p = widen(param[i]) * s.keep, difference = g - m[i];
-    float first = s.lerp_from_end ? g - difference * s.rest1 : m[i] + s.rest1 * difference;
-    float second = v[i] * s.beta2 + s.rest2 * g * g;
-    m[i] = first;
-    v[i] = second;
-    param[i] = narrow<P>(p + s.step_size * first / (sqrtf(second) / s.correction + s.eps));
+    float g = widen(gradient[i]) * s.gradient_scale, p = widen(param[i]) * s.keep, mean = widen(m[i]), difference = g - mean;
+    float first = s.lerp_from_end ? g - difference * s.rest1 : mean + s.rest1 * difference;
+    float second = widen(v[i]) * s.beta2 + s.rest2 * g * g;
+    m[i] = narrow<M>(first);
+    v[i] = narrow<M>(second);
+    param[i] = round_to(p + s.step_size * first / (sqrtf(second) / s.correction + s.eps), i, r, param);
   }
 }
-#define ADAMW(P)                                                                                                         \
-  extern "C" __global__ void adamw_##P(const float* gradient, P* param, float* m, float* v, const Adamw s, int64_t n) {    \
-    adamw<P>(gradient, param, m, v, s, n);                                                                               \
-  }                                                                                                                      \
-  EXPORT(adamw_##P)
-ADAMW(f32)
-ADAMW(bf16)
-ADAMW(f16)
+#define ADAMW(P, G, M)                                                                                                       \
+  extern "C" __global__ void adamw_##P##_##G##_##M(const G* gradient, P* param, M* m, M* v, const Adamw s, const Rounding r,   \
+                                                   int64_t n) {                                                              \
+    adamw<P, G, M>(gradient, param, m, v, s, r, n);                                                                          \
+  }                                                                                                                          \
+  EXPORT(adamw_##P##_##G##_##M)
 
 // bitsandbytes' maps of 8-bit codes: the value of each code, and the code of each of 65536 steps of [-1, 1].
 struct Map {
@@ -49,33 +68,30 @@ DEVICE void encode(float x, bool is_there, const Map& map, uint8_t* code, float*
 
 // AdamW with moments of 8 bits, a block of THREADS elements a block of the moments: bitsandbytes' AdamW8bit as its CPU code has it,
 // with its fused operations.
-template <class P>
-DEVICE void adamw8bit(const float* gradient, P* param, uint8_t* m_codes, float* m_absmax, uint8_t* v_codes, float* v_absmax,
-                      const Map& signed_map, const Map& unsigned_map, const Adamw& s, int64_t n) {
+template <class P, class G>
+DEVICE void adamw8bit(const G* gradient, P* param, uint8_t* m_codes, float* m_absmax, uint8_t* v_codes, float* v_absmax,
+                      const Map& signed_map, const Map& unsigned_map, const Adamw& s, const Rounding& r, int64_t n) {
   SHARED(memory);
   int64_t block = blockIdx.x, i = block * THREADS + threadIdx.x;
   bool is_there = i < n;
   float m = 0, v = 0, m_scale = m_absmax[block], v_scale = v_absmax[block];
   if (is_there) {
-    float g = gradient[i] * s.gradient_scale;
+    float g = widen(gradient[i]) * s.gradient_scale;
     m = fmaf(g, s.rest1, signed_map.values[m_codes[i]] * m_scale * s.beta1);
     v = fmaf(g * s.rest2, g, unsigned_map.values[v_codes[i]] * v_scale * s.beta2);
-    param[i] = narrow<P>(widen(param[i]) * s.keep + s.step_size * m / (sqrtf(v) / s.correction + s.eps));
+    param[i] = round_to(widen(param[i]) * s.keep + s.step_size * m / (sqrtf(v) / s.correction + s.eps), i, r, param);
   }
   __syncthreads();
   encode(m, is_there, signed_map, m_codes + i, m_absmax + block, (float*)memory);
   encode(v, is_there, unsigned_map, v_codes + i, v_absmax + block, (float*)memory);
 }
-#define ADAMW8BIT(P)                                                                                                   \
-  extern "C" __global__ void adamw8bit_##P(const float* gradient, P* param, uint8_t* m_codes, float* m_absmax,          \
-                                           uint8_t* v_codes, float* v_absmax, const Map signed_map,                    \
-                                           const Map unsigned_map, const Adamw s, int64_t n) {                         \
-    adamw8bit<P>(gradient, param, m_codes, m_absmax, v_codes, v_absmax, signed_map, unsigned_map, s, n);               \
-  }                                                                                                                    \
-  EXPORT(adamw8bit_##P)
-ADAMW8BIT(f32)
-ADAMW8BIT(bf16)
-ADAMW8BIT(f16)
+#define ADAMW8BIT(P, G)                                                                                                   \
+  extern "C" __global__ void adamw8bit_##P##_##G(const G* gradient, P* param, uint8_t* m_codes, float* m_absmax,            \
+                                                 uint8_t* v_codes, float* v_absmax, const Map signed_map,                  \
+                                                 const Map unsigned_map, const Adamw s, const Rounding r, int64_t n) {     \
+    adamw8bit<P, G>(gradient, param, m_codes, m_absmax, v_codes, v_absmax, signed_map, unsigned_map, s, r, n);             \
+  }                                                                                                                        \
+  EXPORT(adamw8bit_##P##_##G)
 
 // Scalars of a step of SGD, as kernels/src/sgd.rs derives them.
 struct Sgd {
@@ -83,23 +99,28 @@ struct Sgd {
 };
 
 // torch.optim.SGD's order of operations with dampening 0. Without momentum there is no buffer.
-template <class P>
-DEVICE void sgd(const float* gradient, P* param, float* buffer, const Sgd& s, int64_t n) {
+template <class P, class G, class M>
+DEVICE void sgd(const G* gradient, P* param, M* buffer, const Sgd& s, const Rounding& r, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    float p = widen(param[i]), g = gradient[i] * s.gradient_scale + s.weight_decay * p;
+    float p = widen(param[i]), g = widen(gradient[i]) * s.gradient_scale + s.weight_decay * p;
     if (buffer) {
-      float b = buffer[i] * s.momentum + g;
-      buffer[i] = b;
+      float b = widen(buffer[i]) * s.momentum + g;
+      buffer[i] = narrow<M>(b);
       g = s.of_gradient * g + s.of_buffer * b;
     }
-    param[i] = narrow<P>(p + s.step_size * g);
+    param[i] = round_to(p + s.step_size * g, i, r, param);
   }
 }
-#define SGD(P)                                                                                                        \
-  extern "C" __global__ void sgd_##P(const float* gradient, P* param, float* buffer, const Sgd s, int64_t n) {         \
-    sgd<P>(gradient, param, buffer, s, n);                                                                            \
-  }                                                                                                                   \
-  EXPORT(sgd_##P)
-SGD(f32)
-SGD(bf16)
-SGD(f16)
+#define SGD(P, G, M)                                                                                                     \
+  extern "C" __global__ void sgd_##P##_##G##_##M(const G* gradient, P* param, M* buffer, const Sgd s, const Rounding r,    \
+                                                 int64_t n) {                                                            \
+    sgd<P, G, M>(gradient, param, buffer, s, r, n);                                                                      \
+  }                                                                                                                      \
+  EXPORT(sgd_##P##_##G##_##M)
+
+#define OF_STATE(P, G, M) ADAMW(P, G, M) SGD(P, G, M)
+#define OF_GRADIENT(P, G) ADAMW8BIT(P, G) OF_STATE(P, G, f32) OF_STATE(P, G, bf16)
+#define OF_PARAM(P) OF_GRADIENT(P, f32) OF_GRADIENT(P, bf16)
+OF_PARAM(f32)
+OF_PARAM(bf16)
+OF_PARAM(f16)

@@ -114,6 +114,11 @@ fn reduced(asked: &Asked<'_>, dtype: DType) -> Result<()> {
     }
 }
 
+/// The kernels' name of the dtype of a gradient that is added to.
+fn gradient(asked: &Asked<'_>, output: usize) -> Result<&'static str> {
+    computed(asked, asked.output(output).dtype)
+}
+
 /// Elements of a place.
 fn elements(place: Place) -> usize {
     place.bytes / place.dtype.bytes().max(1) as usize

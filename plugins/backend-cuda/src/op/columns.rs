@@ -3,7 +3,7 @@
 use espalier_host_device::{Asked, Made, Place};
 use espalier_interface::Result;
 
-use super::{Op, computed, most_elements, op, reduced};
+use super::{Op, computed, gradient, most_elements, op};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
 use crate::modules::{Function, THREADS};
@@ -38,14 +38,14 @@ pub struct ColumnSums {
 }
 
 impl ColumnSums {
-    /// The kernels for values of `dtype`.
+    /// The kernels for values of `dtype`, whose sums are of `sum`.
     ///
     /// # Errors
     /// `DEVICE` where they cannot be compiled.
-    pub fn new(kit: &Kit, dtype: &str) -> Result<Self> {
+    pub fn new(kit: &Kit, [dtype, sum]: [&str; 2]) -> Result<Self> {
         Ok(ColumnSums {
             of_rows: kit.function(COLUMN_SUMS, &format!("sum_rows_{dtype}"))?,
-            of_chunks: kit.function(COLUMN_SUMS, "sum_chunks")?,
+            of_chunks: kit.function(COLUMN_SUMS, &format!("sum_chunks_{sum}"))?,
         })
     }
 
@@ -83,11 +83,11 @@ impl ColumnSums {
 fn summed(asked: &Asked<'_>, kit: &Kit, how: Sum) -> Result<Made> {
     let dy = asked.input(0);
     let dtype = computed(asked, dy.dtype)?;
-    reduced(asked, asked.output(0).dtype)?;
+    let sum = gradient(asked, 0)?;
     let has_x = asked.request.inputs.len() > 1;
     let width = asked.columns(dy);
     let most = most_elements(asked, dy) / width.max(1);
-    let sums = ColumnSums::new(kit, dtype)?;
+    let sums = ColumnSums::new(kit, [dtype, sum])?;
     let made = Made::new(move |call| {
         let places = [call.input_place(0), call.output_place(0)];
         let x = has_x.then(|| call.input_place(1));

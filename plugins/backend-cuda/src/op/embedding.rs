@@ -3,7 +3,7 @@
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
-use super::{Op, computed, elements, op, reduced, stored};
+use super::{Op, computed, elements, gradient, op, stored};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
 use crate::sources::EMBEDDING;
@@ -57,14 +57,13 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
 }
 
 fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
-    let (dy, gradient) = (asked.input(0), asked.output(0));
-    let dtype = computed(asked, dy.dtype)?;
-    reduced(asked, gradient.dtype)?;
-    let columns = asked.columns(gradient);
-    let rows = asked.elements(gradient) / columns.max(1);
+    let (dy, dtable) = (asked.input(0), asked.output(0));
+    let (dtype, sum) = (computed(asked, dy.dtype)?, gradient(asked, 0)?);
+    let columns = asked.columns(dtable);
+    let rows = asked.elements(dtable) / columns.max(1);
     let table = table(asked, [rows, columns]);
     let faults = kit.faults.clone();
-    let kernel = kit.function(EMBEDDING, &format!("embedding_backward_{dtype}"))?;
+    let kernel = kit.function(EMBEDDING, &format!("embedding_backward_{dtype}_{sum}"))?;
     Ok(Made::new(move |call| {
         let (dy, tokens) = (call.input_place(0), call.input_place(1));
         let arguments = Arguments::new().at(dy).at(tokens).at(call.output_place(0));

@@ -6,7 +6,7 @@ use espalier_interface::{DType, Result};
 use super::few_rows::{self, FewRows};
 use super::product::{Direction, Epilogue, Finish, Product, ProductLaunch};
 use super::weight::{Weight, workspace};
-use super::{Op, computed, op, reduced, stored, version};
+use super::{Op, computed, gradient, op, stored, version};
 use crate::arguments::address;
 use crate::kit::Kit;
 
@@ -128,6 +128,8 @@ struct WeightGradient {
     product: Product,
     size: [usize; 2],
     alpha: f32,
+    /// Of the gradient that is added to.
+    dtype: DType,
     output: usize,
 }
 
@@ -136,11 +138,12 @@ impl WeightGradient {
     fn new(asked: &Asked<'_>, kit: &Kit, size: [usize; 2], output: usize) -> Result<Self> {
         let dtype = asked.input(0).dtype;
         computed(asked, dtype)?;
-        reduced(asked, asked.output(output).dtype)?;
+        gradient(asked, output)?;
         Ok(WeightGradient {
             product: Product::new(kit, [dtype; 2], [Direction::Wide; 2], Some(size))?,
             size,
             alpha: asked.alpha() as f32,
+            dtype: asked.output(output).dtype,
             output,
         })
     }
@@ -152,7 +155,7 @@ impl WeightGradient {
             strides: [n, m],
             result: address(call.output_place(self.output)),
             extents: [n, m, call.tokens],
-            finish: Finish::Accumulate(self.alpha),
+            finish: Finish::Accumulate(self.alpha, self.dtype),
         })
     }
 }

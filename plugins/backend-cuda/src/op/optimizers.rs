@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use espalier_host_device::{Asked, Made};
+use espalier_host_device::{Asked, Call, Made};
 use espalier_interface::dynamic_map::{DynamicMap, SIGNED, STEPS, UNSIGNED};
+use espalier_interface::random::{self, Purpose};
 use espalier_interface::{DType, PluginError, Result};
 
-use super::{Op, elements, op, reduced, stored};
+use super::{Op, computed, elements, op, reduced, stored, version};
 use crate::arguments::{Argument, Arguments};
 use crate::kit::Kit;
 use crate::modules::THREADS;
@@ -14,9 +15,21 @@ use crate::sources::OPTIMIZER;
 use crate::tables::DeviceTable;
 
 pub const OPS: &[Op] = &[
-    op("adamw", adamw),
-    op("adamw8bit", adamw8bit),
-    op("sgd", sgd),
+    op("adamw", |asked, kit| adamw(asked, kit, None)),
+    version(2, "adamw", |asked, kit| adamw(asked, kit, None)),
+    version(3, "adamw", |asked, kit| {
+        adamw(asked, kit, Some(RandomScalars::of(asked)?))
+    }),
+    op("adamw8bit", |asked, kit| adamw8bit(asked, kit, None)),
+    version(2, "adamw8bit", |asked, kit| adamw8bit(asked, kit, None)),
+    version(3, "adamw8bit", |asked, kit| {
+        adamw8bit(asked, kit, Some(RandomScalars::of(asked)?))
+    }),
+    op("sgd", |asked, kit| sgd(asked, kit, None)),
+    version(2, "sgd", |asked, kit| sgd(asked, kit, None)),
+    version(3, "sgd", |asked, kit| {
+        sgd(asked, kit, Some(RandomScalars::of(asked)?))
+    }),
 ];
 
 /// Shared memory of a maximum over a block.
@@ -84,25 +97,83 @@ impl Adamw {
     }
 }
 
-/// Refuses sums and state of another dtype than f32.
-fn check_state(asked: &Asked<'_>, state: &[usize]) -> Result<()> {
-    reduced(asked, asked.input(0).dtype)?;
-    state
-        .iter()
-        .try_for_each(|&index| reduced(asked, asked.output(index).dtype))
+/// Places of the scalars of stochastic rounding.
+#[derive(Clone, Copy)]
+struct RandomScalars([usize; 6]);
+
+impl RandomScalars {
+    fn of(asked: &Asked<'_>) -> Result<Self> {
+        let names = ["seed_low", "seed_high", "step", "name_low", "name_high", "first"];
+        Ok(RandomScalars(asked.scalars(names)?))
+    }
 }
 
-fn adamw(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
-    check_state(asked, &[1, 2])?;
+/// How a param is rounded, as the kernels take it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Rounding {
+    stochastic: i32,
+    key: [u32; 2],
+    name: [u32; 2],
+    unused: u32,
+    first: u64,
+}
+
+#[allow(unsafe_code)] // A struct of numbers.
+// SAFETY: numbers whose padding is a field.
+unsafe impl Argument for Rounding {}
+
+impl Rounding {
+    /// To the nearest, or by the random bits of a launch.
+    fn of(random: Option<RandomScalars>, call: &Call<'_>) -> Self {
+        let Some(RandomScalars(places)) = random else {
+            return Rounding {
+                stochastic: 0,
+                key: [0; 2],
+                name: [0; 2],
+                unused: 0,
+                first: 0,
+            };
+        };
+        let [low, high, step, name_low, name_high, first] = call.scalars_at(places);
+        Rounding {
+            stochastic: 1,
+            key: random::key(random::seed([low, high]), Purpose::ROUNDING, step as u64),
+            name: [name_low, name_high].map(|word| word as u32),
+            unused: 0,
+            first: first as u64,
+        }
+    }
+}
+
+/// The kernels' names of the dtypes of param, gradient and, where there is any, state.
+fn dtypes(asked: &Asked<'_>, state: Option<usize>) -> Result<String> {
     let param = stored(asked, asked.output(0).dtype)?;
+    let sums = computed(asked, asked.input(0).dtype)?;
+    match state {
+        Some(index) => {
+            let state = computed(asked, asked.output(index).dtype)?;
+            Ok(format!("{param}_{sums}_{state}"))
+        }
+        None => Ok(format!("{param}_{sums}")),
+    }
+}
+
+fn adamw(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
+    let [m, v] = [1, 2].map(|index| asked.output(index).dtype);
+    if m != v {
+        return Err(asked.unsupported(format!("moments of {m} and {v}, expected one dtype")));
+    }
+    let dtypes = dtypes(asked, Some(1))?;
     let places = asked.scalars(ADAMW)?;
-    let kernel = kit.function(OPTIMIZER, &format!("adamw_{param}"))?;
+    let kernel = kit.function(OPTIMIZER, &format!("adamw_{dtypes}"))?;
     Ok(Made::new(move |call| {
         let scalars = Adamw::of(call.scalars_at(places), Mean::Lerp);
         let gradient = call.input_place(0);
         let [param, m, v] = [0, 1, 2].map(|index| call.output_place(index));
         let arguments = Arguments::new().at(gradient).at(param).at(m).at(v);
-        let arguments = arguments.with(scalars).with(elements(gradient) as i64);
+        let arguments = arguments.with(scalars).with(Rounding::of(random, call));
+        let arguments = arguments.with(elements(gradient) as i64);
         kernel.launch_over(elements(gradient), &arguments)
     }))
 }
@@ -126,16 +197,17 @@ fn map_bytes(map: &DynamicMap) -> Vec<u8> {
     values.chain(codes).collect()
 }
 
-fn adamw8bit(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
-    check_state(asked, &[2, 4])?;
+fn adamw8bit(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
+    reduced(asked, asked.output(2).dtype)?;
+    reduced(asked, asked.output(4).dtype)?;
     for index in [1, 3] {
         if asked.output(index).dtype != DType::U8 {
             return Err(asked.bad_dtype(asked.output(index).dtype, "u8"));
         }
     }
-    let param = stored(asked, asked.output(0).dtype)?;
+    let dtypes = dtypes(asked, None)?;
     let places = asked.scalars(ADAMW)?;
-    let kernel = kit.function(OPTIMIZER, &format!("adamw8bit_{param}"))?;
+    let kernel = kit.function(OPTIMIZER, &format!("adamw8bit_{dtypes}"))?;
     let tables = [&SIGNED, &UNSIGNED].map(|map| kit.modules.table(&map_bytes(map)));
     let [signed, unsigned] = tables;
     let tables: [Arc<DeviceTable>; 2] = [signed?, unsigned?];
@@ -152,7 +224,8 @@ fn adamw8bit(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
                 code_of_step: table.address() + 4 * 256,
             });
         }
-        let arguments = arguments.with(scalars).with(count as i64);
+        let arguments = arguments.with(scalars).with(Rounding::of(random, call));
+        let arguments = arguments.with(count as i64);
         let blocks = (count as u64).div_ceil(THREADS);
         kernel.launch([blocks, 1, 1], SHARED_BYTES, &arguments)
     }))
@@ -174,10 +247,14 @@ struct Sgd {
 // SAFETY: numbers of 4 bytes without padding.
 unsafe impl Argument for Sgd {}
 
-fn sgd(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+fn sgd(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
     let has_buffer = asked.request.outputs.len() == 2;
-    check_state(asked, if has_buffer { &[1] } else { &[] })?;
-    let param = stored(asked, asked.output(0).dtype)?;
+    // Without a buffer the dtype of state does not matter.
+    let dtypes = if has_buffer {
+        dtypes(asked, Some(1))?
+    } else {
+        format!("{}_f32", dtypes(asked, None)?)
+    };
     let names = [
         "learning_rate",
         "momentum",
@@ -186,7 +263,7 @@ fn sgd(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         "factor",
     ];
     let places = asked.scalars(names)?;
-    let kernel = kit.function(OPTIMIZER, &format!("sgd_{param}"))?;
+    let kernel = kit.function(OPTIMIZER, &format!("sgd_{dtypes}"))?;
     Ok(Made::new(move |call| {
         let [rate, momentum, nesterov, decay, factor] = call.scalars_at(places);
         if !has_buffer && momentum != 0.0 {
@@ -205,7 +282,8 @@ fn sgd(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let (gradient, param) = (call.input_place(0), call.output_place(0));
         let buffer = has_buffer.then(|| call.output_place(1));
         let arguments = Arguments::new().at(gradient).at(param).at_or_null(buffer);
-        let arguments = arguments.with(scalars).with(elements(gradient) as i64);
+        let arguments = arguments.with(scalars).with(Rounding::of(random, call));
+        let arguments = arguments.with(elements(gradient) as i64);
         kernel.launch_over(elements(gradient), &arguments)
     }))
 }

@@ -4,7 +4,7 @@ use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
 use super::weight::Weight;
-use super::{Op, computed, elements, op, reduced};
+use super::{Op, computed, elements, gradient, op};
 use crate::arguments::{Arguments, address};
 use crate::kit::Kit;
 use crate::sources::FLAT;
@@ -33,8 +33,8 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
 
 fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let dtype = computed(asked, asked.input(0).dtype)?;
-    reduced(asked, asked.output(0).dtype)?;
-    let kernel = kit.function(FLAT, &format!("accumulate_{dtype}"))?;
+    let sum = gradient(asked, 0)?;
+    let kernel = kit.function(FLAT, &format!("accumulate_{dtype}_{sum}"))?;
     Ok(Made::new(move |call| {
         let (dy, dparam) = (call.input_place(0), call.output_place(0));
         let arguments = Arguments::new().at(dy).at(dparam).with(elements(dy) as i64);

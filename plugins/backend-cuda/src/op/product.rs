@@ -40,8 +40,8 @@ pub struct ProductLaunch {
 /// What is done with sums.
 #[derive(Clone, Copy)]
 pub enum Finish {
-    /// They are added to f32, times a factor.
-    Accumulate(f32),
+    /// They are added to a gradient in f32 or bf16, times a factor.
+    Accumulate(f32, DType),
     /// They are rounded and written.
     Write(Epilogue),
 }
@@ -148,21 +148,22 @@ impl Product {
                 Direction::Wide => Matrix([1, stride]),
             }
         };
-        let (epilogue, accumulates) = match launch.finish {
-            Finish::Accumulate(alpha) => (
-                Epilogue {
+        // As `Output` of the kernels.
+        let (epilogue, output) = match launch.finish {
+            Finish::Write(epilogue) => (epilogue, 0),
+            Finish::Accumulate(alpha, dtype) => {
+                let epilogue = Epilogue {
                     alpha,
                     ..Epilogue::SUM
-                },
-                1,
-            ),
-            Finish::Write(epilogue) => (epilogue, 0),
+                };
+                (epilogue, if dtype == DType::F32 { 1 } else { 2 })
+            }
         };
         let [a, b] = launch.matrices;
         let arguments = Arguments::new().with(a).with(b).with(launch.result);
         let arguments = arguments.with(matrix(0)).with(matrix(1));
         let arguments = arguments.with(Extents(launch.extents.map(|extent| extent as i64)));
-        let arguments = arguments.with(epilogue).with(accumulates);
+        let arguments = arguments.with(epilogue).with(output);
         let (tile, shared) = if self.dtype == DType::F32 {
             TILE_F32
         } else {

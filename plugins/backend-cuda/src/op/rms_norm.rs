@@ -4,7 +4,7 @@ use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
 use super::columns::{ColumnSums, Sum};
-use super::{Op, computed, elements, most_elements, op, reduced, stored, version};
+use super::{Op, computed, elements, gradient, most_elements, op, stored, version};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
 use crate::modules::THREADS;
@@ -86,12 +86,12 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
 
 fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let dtype = computed(asked, asked.input(0).dtype)?;
-    reduced(asked, asked.output(0).dtype)?;
+    let sum = gradient(asked, 0)?;
     let eps = asked.attributes().number("eps")? as f32;
     let width = asked.elements(asked.output(0)).max(1);
     let most = most_elements(asked, asked.input(0)) / width;
     let inverse = kit.function(RMS_NORM, &format!("inverse_rms_{dtype}"))?;
-    let sums = ColumnSums::new(kit, dtype)?;
+    let sums = ColumnSums::new(kit, [dtype, sum])?;
     let made = Made::new(move |call| {
         let (dy, x) = (call.input_place(0), call.input_place(1));
         let rows = elements(dy) / width;

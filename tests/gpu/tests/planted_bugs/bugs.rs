@@ -90,7 +90,7 @@ pub const BUGS: &[Bug] = &[
         ["sum += scratch[warp];\n  __syncthreads();", "sum += scratch[warp];"]),
     bug("no barrier behind the first write", ("op.embedding_backward", "", BACKWARD), "embedding.cu",
         ["*earlier = 0;\n  __syncthreads();", "*earlier = 0;"]),
-    bug("no barrier behind the table of codes", ("op.linear", "", FORWARD), "decode.cu",
+    bug("no barrier behind the table of codes", ("op.linear", "", FORWARD), "decode.cuh",
         ["  }\n  __syncthreads();", "  }"]),
     bug("no barrier before a block's first", ("op.first_not_finite", "", FORWARD), "flat.cu",
         ["= i;\n  firsts[threadIdx.x] = own;\n  __syncthreads();", "= i;\n  firsts[threadIdx.x] = own;"]),
