@@ -99,7 +99,7 @@ fn the_first_plugin_of_a_name_is_used_and_the_others_are_listed() {
     assert_eq!(llamas[2].location(), "linked");
     assert_eq!(registry.inspect("llama").expect("there").file, Some(file));
     let lora = registry.inspect("lora").expect("linked");
-    assert_eq!((lora.file, lora.options.len()), (None, 9));
+    assert_eq!((lora.file, lora.options.len()), (None, 12));
     assert_eq!(lora.capabilities["peft_types"], "LORA");
 }
 

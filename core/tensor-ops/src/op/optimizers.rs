@@ -5,15 +5,18 @@ use espalier_host_device::{Asked, Setting};
 use espalier_interface::{DType, PluginError, Result};
 
 use super::rounding::Rounding;
-use super::{Kernel, Op, Prepare};
+use super::{Kernel, Op, Prepare, Temporaries};
 use crate::launch::Launch;
 use crate::{Memory, Tensors, Unary};
 
 pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     let versions = [1, 2, 3].into_iter();
     let ops = versions.flat_map(|version| {
-        [("adamw", adamw as Prepare<L>), ("sgd", sgd)]
-            .map(|(name, prepare)| Op::new(name, prepare).version(version))
+        [("adamw", adamw as Prepare<L>), ("sgd", sgd)].map(|(name, prepare)| Op {
+            // Random bits take tensors of their own.
+            temporaries: Temporaries::Parts(if version == 3 { 28 } else { 16 }),
+            ..Op::new(name, prepare).version(version)
+        })
     });
     ops.collect()
 }

@@ -103,7 +103,14 @@ struct RandomScalars([usize; 6]);
 
 impl RandomScalars {
     fn of(asked: &Asked<'_>) -> Result<Self> {
-        let names = ["seed_low", "seed_high", "step", "name_low", "name_high", "first"];
+        let names = [
+            "seed_low",
+            "seed_high",
+            "step",
+            "name_low",
+            "name_high",
+            "first",
+        ];
         Ok(RandomScalars(asked.scalars(names)?))
     }
 }
