@@ -151,7 +151,7 @@ fn an_invalid_swap_is_refused_and_leaves_no_trace() {
             2,
             "block_size",
         ),
-        (ask("backend=cuda", 2, &[]), 5, "unknown backend `cuda`"),
+        (ask("backend=metal", 2, &[]), 5, "unknown backend `metal`"),
         (ask("sharding=zero", 2, &[]), 5, "unknown sharding `zero`"),
         (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
     ];

@@ -65,6 +65,11 @@ impl Shape {
         rows.heads(self.head_dim).narrowed(0, heads[0], heads[1])
     }
 
+    /// How many tensors of logits the forward pass has at once.
+    fn forward_copies(&self) -> u64 {
+        if self.mask.softcap.is_some() { 8 } else { 5 }
+    }
+
     /// Tensors of a block of queries, which sees at most `keys` keys.
     fn logits(&self, copies: u64, keys: u64) -> Logits {
         Logits {
@@ -127,7 +132,7 @@ fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> 
             launch.write(&lse, &statistics(launch.output(1), tokens, queries))
         })
     });
-    Ok(kernel.with_logits(shape.logits(5, asked.request.max_tokens)))
+    Ok(kernel.with_logits(shape.logits(shape.forward_copies(), asked.request.max_tokens)))
 }
 
 /// Numbers `[T, H]` of heads as `[H, n, 1]`.
@@ -209,7 +214,7 @@ fn cached<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     });
     // Keys and values of a whole slot in f32, and of a block of them.
     let of_keys = (4 * 4 * capacity * shape.kv_heads * shape.head_dim) as u64;
-    let logits = shape.logits(5, capacity as u64);
+    let logits = shape.logits(shape.forward_copies(), capacity as u64);
     Ok(kernel.with_logits(logits).with_temporaries(of_keys))
 }
 
