@@ -31,7 +31,7 @@ pub struct BackendsOptions {
 }
 
 /// The tests with the peers' golden data, whose models a backend trains and evaluates.
-const GOLDEN: [&str; 9] = [
+const GOLDEN: [&str; 10] = [
     "bnb_golden",
     "dora",
     "families_golden",
@@ -41,6 +41,7 @@ const GOLDEN: [&str; 9] = [
     "llama_golden",
     "lora",
     "optimizers",
+    "split",
 ];
 
 /// Builds the plugins into the target directory's `backends`. Runs their tests, with the kit of
