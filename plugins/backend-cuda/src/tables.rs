@@ -6,7 +6,7 @@ use std::sync::Arc;
 use espalier_interface::Result;
 
 use crate::card::Card;
-use crate::current;
+use crate::streams::CudaStream;
 
 /// A table in a card's memory.
 pub struct DeviceTable {
@@ -29,15 +29,15 @@ impl DeviceTable {
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn new(card: Arc<Card>, bytes: &[u8]) -> Result<Self> {
-        card.enter()?;
+        let stream = CudaStream::new(&card)?;
         let mut address = 0;
-        // SAFETY: the driver writes an address, of memory that is then filled. The stream is this
-        // thread's, or the default one.
+        // SAFETY: the driver writes an address, of memory that is then filled; the stream lives until
+        // the copy is done.
         unsafe {
             let code = (card.driver.alloc)(&raw mut address, bytes.len());
             card.called("memory of a table", code)?;
             let table = DeviceTable { card, address };
-            let (card, stream) = (&table.card, current::stream());
+            let (card, stream) = (&table.card, stream.raw());
             let from = bytes.as_ptr().cast();
             let code = (card.driver.copy_to_device)(address, from, bytes.len(), stream);
             card.called("copy of a table", code)?;
