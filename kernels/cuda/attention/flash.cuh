@@ -4,6 +4,7 @@
 // of the tiles that a block goes through.
 #pragma once
 #include "element.cuh"
+#include "shape.cuh"
 
 constexpr int D = HEAD_DIM, CHUNKS = D / 8;
 // Rows that a block keeps: a warp has 16 of them, as many as a matrix of mma_bf16.
@@ -11,15 +12,6 @@ constexpr int ROWS = THREADS / 2;
 // Bytes of a tile that a block keeps, and of one that it goes through.
 constexpr int KEPT = ROWS * D * 2, PASSED = STEP * D * 2;
 constexpr float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
-
-struct Shape {
-  int32_t heads, kv_heads, width, causal;
-  // Tokens back that a query sees, itself included; 0 for all.
-  int32_t window;
-  float scale;
-  // 0 for none.
-  float softcap;
-};
 
 // The rows of a block: the first token and the length of their sequence, and the first row there.
 struct Part {

@@ -4,21 +4,13 @@
 // a sequence sees key j of it where j <= i (if causal) and i - j < window. Nothing is added by several warps, so that the bits do
 // not depend on chance.
 #include "element.cuh"
+#include "shape.cuh"
 
 // The widest head: a lane holds MOST_WIDTH / 32 elements of it.
 #ifndef MOST_WIDTH
 #define MOST_WIDTH 256
 #endif
 constexpr int PARTS = MOST_WIDTH / 32;
-
-struct Shape {
-  int32_t heads, kv_heads, width, causal;
-  // Tokens back that a query sees, itself included; 0 for all.
-  int32_t window;
-  float scale;
-  // 0 for none.
-  float softcap;
-};
 
 struct Row {
   float of[PARTS];

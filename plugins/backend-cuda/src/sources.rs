@@ -24,6 +24,7 @@ pub const HEADERS: &[Source] = &[
     source!("", "element.cuh"),
     source!("linear/", "decode.cuh"),
     source!("linear/", "product.cuh"),
+    source!("attention/", "shape.cuh"),
     source!("attention/", "flash.cuh"),
 ];
 

@@ -20,18 +20,19 @@ pub const OPS: &[Op] = &[
 /// Most frequencies of a launch, as the kernel has it.
 const MOST: usize = 512;
 
-/// Frequencies or amplitudes, as the kernel takes them.
+/// Frequencies or amplitudes, as the kernels take them.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Frequencies([f32; MOST]);
+struct Numbers<const N: usize>([f32; N]);
 
 #[allow(unsafe_code)] // A struct of floats.
 // SAFETY: floats without padding.
-unsafe impl Argument for Frequencies {}
+unsafe impl<const N: usize> Argument for Numbers<N> {}
 
-impl Frequencies {
+impl<const N: usize> Numbers<N> {
+    /// At most `N` numbers, and zeros behind them.
     fn of(numbers: &[f64]) -> Self {
-        let mut made = Frequencies([0.0; MOST]);
+        let mut made = Numbers([0.0; N]);
         for (to, from) in made.0.iter_mut().zip(numbers) {
             *to = *from as f32;
         }
@@ -48,7 +49,7 @@ fn rope(asked: &Asked<'_>, kit: &Kit, sign: f32) -> Result<Made> {
         let found = numbers.len();
         return Err(asked.unsupported(format!("{found} frequencies, expected at most {MOST}")));
     }
-    let (frequencies, half) = (Frequencies::of(&numbers), numbers.len());
+    let (frequencies, half) = (Numbers::<MOST>::of(&numbers), numbers.len());
     let values = asked.request.outputs.len();
     let widths: Vec<usize> = (asked.request.outputs.iter())
         .map(|output| asked.columns(output))
@@ -83,11 +84,10 @@ fn sinusoids(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         other => return Err(asked.unsupported(format!("function {other:?}"))),
     };
     let width = frequencies.len();
+    let table = Numbers::<MOST_SINUSOIDS>::of;
     let parts = frequencies.chunks(MOST_SINUSOIDS);
     let parts = parts.zip(amplitudes.chunks(MOST_SINUSOIDS));
-    let parts: Vec<_> = parts
-        .map(|(f, a)| (Sinusoids::of(f), Sinusoids::of(a), f.len()))
-        .collect();
+    let parts: Vec<_> = parts.map(|(f, a)| (table(f), table(a), f.len())).collect();
     let kernel = kit.function(ROPE, &format!("sinusoids_{dtype}"))?;
     Ok(Made::new(move |call| {
         let (positions, y) = (call.input_place(0), call.output_place(0));
@@ -101,25 +101,6 @@ fn sinusoids(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         }
         Ok(())
     }))
-}
-
-/// A table of `sinusoids`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Sinusoids([f32; MOST_SINUSOIDS]);
-
-#[allow(unsafe_code)] // A struct of floats.
-// SAFETY: floats without padding.
-unsafe impl Argument for Sinusoids {}
-
-impl Sinusoids {
-    fn of(numbers: &[f64]) -> Self {
-        let mut made = Sinusoids([0.0; MOST_SINUSOIDS]);
-        for (to, from) in made.0.iter_mut().zip(numbers) {
-            *to = *from as f32;
-        }
-        made
-    }
 }
 
 fn swap_halves(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
