@@ -31,8 +31,8 @@ impl DeviceTable {
     pub fn new(card: Arc<Card>, bytes: &[u8]) -> Result<Self> {
         let stream = CudaStream::new(&card)?;
         let mut address = 0;
-        // SAFETY: the driver writes an address, of memory that is then filled; the stream lives until
-        // the copy is done.
+        // SAFETY: the driver writes an address, of memory that is then filled; the stream lives
+        // until the copy is done.
         unsafe {
             let code = (card.driver.alloc)(&raw mut address, bytes.len());
             card.called("memory of a table", code)?;
