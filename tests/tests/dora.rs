@@ -4,7 +4,6 @@
 mod adapting;
 mod swapping;
 
-use std::fs;
 use std::path::Path;
 
 use espalier_tests::{
@@ -12,9 +11,8 @@ use espalier_tests::{
 };
 use espalier_trainer::convert::Base;
 use espalier_trainer::convert::merge::MergeOptions;
-use tempfile::TempDir;
 
-use adapting::{Keys, Subject, assert_logits, assert_near, eval_batch, model, values};
+use adapting::{Keys, Subject, assert_logits, assert_near, eval_batch, model, tied_model, values};
 use swapping::Job;
 
 /// The options of the golden adapter.
@@ -83,19 +81,9 @@ fn the_magnitudes_of_a_packed_base_are_those_of_its_decoded_weights() {
     }
 }
 
-/// The tiny Llama with a tied head, in a new folder.
-fn tied() -> TempDir {
-    let place = tempfile::tempdir().expect("a folder");
-    let config = golden_path("llama/variant_tied.config.json");
-    fs::copy(config, place.path().join("config.json")).expect("a config");
-    let weights = model().join("model.safetensors");
-    fs::copy(weights, place.path().join("model.safetensors")).expect("weights");
-    place
-}
-
 #[test]
 fn magnitudes_of_a_tied_head_begin_as_the_norms_of_the_token_table() {
-    let (dora, model) = (dora(), tied());
+    let (dora, model) = (dora(), tied_model());
     let more = [("adapter.dora.targets", "[\"lm_head\", \"q_proj\"]")];
     let [alone, three] =
         [1, 3].map(|ranks| values(&dora.team(model.path(), ranks, &["dora"], &more)));

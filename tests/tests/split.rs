@@ -12,9 +12,8 @@ use espalier_engine::step;
 use espalier_tests::{
     Golden, Rig, golden_path, largest_difference, micro_batch, relative_norm, step_of,
 };
-use tempfile::TempDir;
 
-use adapting::{Subject, assert_near, eval_batch, model, row_by_row, values};
+use adapting::{Subject, assert_near, eval_batch, model, row_by_row, tied_model, values};
 use splitting::{
     CASES, FIXED, LOFTQ, PISSA, ROWS, SITES, adapter_of, kept, params, product, rig, split,
     split_model,
@@ -272,23 +271,13 @@ fn what_contradicts_itself_is_refused_before_a_weight_is_read() {
         );
     }
     let keys = [lora, PISSA, "adapter.lora.targets=[\"lm_head\"]"];
-    let error = split_model(tied_llama().path(), &keys).expect_err("tied");
+    let error = split_model(tied_model().path(), &keys).expect_err("tied");
     assert!(
         error
             .to_string()
             .contains("`lm_head`, which shares its weight"),
         "{error}"
     );
-}
-
-/// The tiny Llama with a tied head, in a new folder.
-fn tied_llama() -> TempDir {
-    let place = tempfile::tempdir().expect("a folder");
-    let config = golden_path("llama/variant_tied.config.json");
-    fs::copy(config, place.path().join("config.json")).expect("a config");
-    let weights = model().join("model.safetensors");
-    fs::copy(weights, place.path().join("model.safetensors")).expect("weights");
-    place
 }
 
 /// Training, planning and evaluating take the base and the adapter that were written.

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use place::{RunFolder, copy_directory};
-use serde_json::{Value as Json, json};
-use training::{Trained, Training};
+use serde_json::json;
+use training::Training;
 
 const ONLY: &str = "--set model.train_only=expanded --set run.keep_last=3";
 
@@ -84,23 +84,6 @@ fn only_the_added_layers_change_and_a_resumed_run_has_the_same_bits() {
     }
 }
 
-/// Losses and norms of two runs differ by rounding alone.
-fn assert_close(found: &Trained, expected: &Trained, case: &str) {
-    let numbers = |run: &Trained| -> Vec<Option<f64>> {
-        run.metrics.iter().flatten().map(Json::as_f64).collect()
-    };
-    let (found, expected) = (numbers(found), numbers(expected));
-    assert_eq!(found.len(), expected.len(), "{case}");
-    for (found, expected) in found.into_iter().zip(expected) {
-        let (Some(found), Some(expected)) = (found, expected) else {
-            assert_eq!(found, expected, "{case}");
-            continue;
-        };
-        let error = (found - expected).abs() / expected.abs().max(1e-3);
-        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
-    }
-}
-
 #[test]
 fn two_ranks_train_what_one_trains() {
     let place = expanded("llama/tiny", "0.5");
@@ -116,7 +99,7 @@ fn two_ranks_train_what_one_trains() {
         ),
     ] {
         let two = training.succeed(out, more);
-        assert_close(&two, &one, out);
+        two.assert_close(&one, out);
         training.unfinished(out, "again");
         let again = training.succeed("again", &format!("{more} --resume=step-4"));
         assert!(again == two, "{out}");

@@ -5,7 +5,7 @@ use std::fs;
 
 use espalier_torture::training;
 use serde_json::Value as Json;
-use training::{Trained, Training, names};
+use training::{Training, names};
 
 const SGD: &str = "--set optim.name=sgd --set optim.learning_rate=0.05";
 const MOMENTUM: &str = "--set optim.momentum=0.9 --set optim.weight_decay=0.1";
@@ -138,20 +138,6 @@ fn codes_are_not_resumed_as_moments_nor_by_another_bound() {
     training.refuse("again", &more, 2, words);
 }
 
-/// Losses and norms of two runs differ by rounding alone.
-fn assert_close(found: &Trained, expected: &Trained, case: &str) {
-    let numbers = |run: &Trained| -> Vec<f64> {
-        let values = run.metrics.iter().flatten();
-        values.filter_map(Json::as_f64).collect()
-    };
-    let (found, expected) = (numbers(found), numbers(expected));
-    assert_eq!(found.len(), expected.len(), "{case}");
-    for (found, expected) in found.into_iter().zip(expected) {
-        let error = (found - expected).abs() / expected.abs().max(1e-3);
-        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
-    }
-}
-
 /// Full fine-tuning, so that groups cut the units' runs beside the ranks.
 #[test]
 fn optimizers_and_groups_resume_on_another_number_of_ranks() {
@@ -175,10 +161,10 @@ fn optimizers_and_groups_resume_on_another_number_of_ranks() {
         for (index, (from, to)) in changes.iter().enumerate() {
             let (first, second) = (format!("from-{index}"), format!("to-{index}"));
             let case = format!("{optimizer}: {from} then {to}");
-            assert_close(&training.succeed(&first, from), &alone, &case);
+            training.succeed(&first, from).assert_close(&alone, &case);
             training.unfinished(&first, &second);
             let resumed = training.succeed(&second, &format!("{to} --resume=step-2"));
-            assert_close(&resumed, &alone, &case);
+            resumed.assert_close(&alone, &case);
         }
     }
 }

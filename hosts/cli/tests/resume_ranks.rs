@@ -4,8 +4,7 @@ use espalier_torture::training;
 
 use std::fs;
 
-use serde_json::Value as Json;
-use training::{Trained, Training, names};
+use training::{Training, names};
 
 const BASE: &str = "--set model.compute=f64 --set adapter.lora.dropout=0.1 --set run.keep_last=3";
 const ONE: &str = "--plugins nf4,lora";
@@ -42,22 +41,6 @@ fn the_same_ranks_resume_to_the_same_bits() {
     }
 }
 
-/// Losses and norms of two runs differ by rounding alone.
-fn assert_close(found: &Trained, expected: &Trained, case: &str) {
-    assert_eq!(found.metrics.len(), expected.metrics.len(), "{case}");
-    let numbers = |run: &Trained| -> Vec<Option<f64>> {
-        run.metrics.iter().flatten().map(Json::as_f64).collect()
-    };
-    for (found, expected) in numbers(found).into_iter().zip(numbers(expected)) {
-        let (Some(found), Some(expected)) = (found, expected) else {
-            assert_eq!(found, expected, "{case}");
-            continue;
-        };
-        let error = (found - expected).abs() / expected.abs().max(1e-3);
-        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
-    }
-}
-
 #[test]
 fn any_number_of_ranks_resumes_from_any_other() {
     let training = Training::new(BASE);
@@ -75,10 +58,10 @@ fn any_number_of_ranks_resumes_from_any_other() {
     for (index, (from, to)) in changes.iter().enumerate() {
         let (first, second) = (format!("from-{index}"), format!("to-{index}"));
         let case = format!("{from} then {to}");
-        assert_close(&training.succeed(&first, from), &alone, &case);
+        training.succeed(&first, from).assert_close(&alone, &case);
         training.unfinished(&first, &second);
         let resumed = training.succeed(&second, &format!("{to} --resume=step-2"));
-        assert_close(&resumed, &alone, &case);
+        resumed.assert_close(&alone, &case);
     }
 }
 
@@ -98,13 +81,13 @@ fn a_hybrid_run_resumes_with_its_ranks_and_with_any_others() {
         let out = format!("to-{index}");
         training.unfinished("hybrid", &out);
         let resumed = training.succeed(&out, &format!("{to} --resume=step-2"));
-        assert_close(&resumed, &uninterrupted, to);
+        resumed.assert_close(&uninterrupted, to);
     }
     let alone = training.succeed("alone", ONE);
-    assert_close(&uninterrupted, &alone, "hybrid beside one rank");
+    uninterrupted.assert_close(&alone, "hybrid beside one rank");
     training.unfinished("alone", "from-one");
     let resumed = training.succeed("from-one", &format!("{hybrid} --resume=step-2"));
-    assert_close(&resumed, &alone, "from one rank to hybrid");
+    resumed.assert_close(&alone, "from one rank to hybrid");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 
 use place::{RunFolder, contents, copy_directory};
 use serde_json::Value as Json;
-use training::{Trained, Training};
+use training::Training;
 
 /// A model that is split into `out`, in a folder.
 fn parted(arguments: &str) -> RunFolder {
@@ -89,23 +89,6 @@ fn a_resumed_run_has_the_same_bits_and_its_model_is_evaluated_and_merged() {
     }
 }
 
-/// Losses and norms of two runs differ by rounding alone.
-fn assert_close(found: &Trained, expected: &Trained, case: &str) {
-    let numbers = |run: &Trained| -> Vec<Option<f64>> {
-        run.metrics.iter().flatten().map(Json::as_f64).collect()
-    };
-    let (found, expected) = (numbers(found), numbers(expected));
-    assert_eq!(found.len(), expected.len(), "{case}");
-    for (found, expected) in found.into_iter().zip(expected) {
-        let (Some(found), Some(expected)) = (found, expected) else {
-            assert_eq!(found, expected, "{case}");
-            continue;
-        };
-        let error = (found - expected).abs() / expected.abs().max(1e-3);
-        assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
-    }
-}
-
 #[test]
 fn two_ranks_train_what_one_trains() {
     for start in [STARTS[0].0, STARTS[3].0] {
@@ -117,7 +100,7 @@ fn two_ranks_train_what_one_trains() {
             ("ddp", "--plugins ddp --ranks 2"),
         ] {
             let two = training.succeed(out, more);
-            assert_close(&two, &one, out);
+            two.assert_close(&one, out);
             training.unfinished(out, "again");
             let again = training.succeed("again", &format!("{more} --resume=step-4"));
             assert!(again == two, "{start} {out}");

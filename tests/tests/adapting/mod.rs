@@ -299,6 +299,16 @@ pub fn model() -> PathBuf {
     golden_path("llama/tiny-trained")
 }
 
+/// The tiny Llama with a tied head, in a new folder.
+pub fn tied_model() -> TempDir {
+    let place = tempfile::tempdir().expect("a folder");
+    let config = golden_path("llama/variant_tied.config.json");
+    fs::copy(config, place.path().join("config.json")).expect("a config");
+    let weights = model().join("model.safetensors");
+    fs::copy(weights, place.path().join("model.safetensors")).expect("weights");
+    place
+}
+
 pub fn eval_batch() -> MicroBatch {
     let rows = Golden::open("llama/data.safetensors").rows("eval_tokens");
     micro_batch(&rows, &rows)

@@ -38,6 +38,26 @@ pub struct Trained {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
+impl Trained {
+    /// Panics where losses and norms differ from `expected` by more than rounding in f64.
+    pub fn assert_close(&self, expected: &Trained, case: &str) {
+        assert_eq!(self.metrics.len(), expected.metrics.len(), "{case}");
+        let numbers = |run: &Trained| -> Vec<Option<f64>> {
+            run.metrics.iter().flatten().map(Json::as_f64).collect()
+        };
+        let (found, expected) = (numbers(self), numbers(expected));
+        assert_eq!(found.len(), expected.len(), "{case}");
+        for (found, expected) in found.into_iter().zip(expected) {
+            let (Some(found), Some(expected)) = (found, expected) else {
+                assert_eq!(found, expected, "{case}");
+                continue;
+            };
+            let error = (found - expected).abs() / expected.abs().max(1e-3);
+            assert!(error <= 1e-11, "{case}: {found} instead of {expected}");
+        }
+    }
+}
+
 impl Training {
     /// Six steps in two passes over five rows, a sixth held out; `more` follows on the command
     /// line.
