@@ -61,6 +61,7 @@ use std::ops::RangeInclusive;
 use crate::DType;
 use crate::graph::{Dim, ValueType};
 
+pub use adamw::ADAMW_SCALARS;
 pub use adamw8bit::ADAMW8BIT_BLOCK;
 pub use adapted_row_norms::adapted_row_norms;
 pub use add::add;

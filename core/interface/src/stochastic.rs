@@ -14,6 +14,17 @@ use crate::random::{self, Purpose, philox};
 /// Elements whose bits come of one block of Philox.
 pub const BLOCK: usize = 8;
 
+/// The scalars of an op that rounds stochastically, in the order that [`RandomBits::of_scalars`]
+/// takes them in.
+pub const SCALARS: [&str; 6] = [
+    "seed_low",
+    "seed_high",
+    "step",
+    "name_low",
+    "name_high",
+    "first",
+];
+
 /// The random bits of a param's elements in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomBits {
@@ -29,6 +40,19 @@ impl RandomBits {
             key: random::key(seed, Purpose::ROUNDING, step),
             name,
         }
+    }
+
+    /// Those that the values of [`SCALARS`] at a launch name, and the index in the param of the
+    /// launch's first element.
+    pub fn of_scalars([low, high, step, name_low, name_high, first]: [f64; 6]) -> (Self, u64) {
+        let name = [name_low as u32, name_high as u32];
+        let bits = RandomBits::new(random::seed([low, high]), step as u64, name);
+        (bits, first as u64)
+    }
+
+    /// The key of Philox and the words of the name, for a device that draws the bits itself.
+    pub fn words(self) -> [[u32; 2]; 2] {
+        [self.key, self.name]
     }
 
     /// The bits of the elements from `first` on.

@@ -10,18 +10,21 @@ use super::definition::{OpCall, OpDefinition, updated};
 use crate::Result;
 use crate::graph::ValueType;
 
+/// The scalars of a step, in the op's order.
+pub const ADAMW_SCALARS: [&str; 7] = [
+    "learning_rate",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
+    "step",
+    "factor",
+];
+
 pub(super) static ADAMW: OpDefinition = OpDefinition {
     inputs: &["gradient"],
     outputs: &[updated("param"), updated("m"), updated("v")],
-    scalars: &[
-        "learning_rate",
-        "beta1",
-        "beta2",
-        "eps",
-        "weight_decay",
-        "step",
-        "factor",
-    ],
+    scalars: &ADAMW_SCALARS,
     ..OpDefinition::new("adamw", |call| {
         let gradient = call.float(0)?;
         let param = ValueType {

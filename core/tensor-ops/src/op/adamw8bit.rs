@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use espalier_host_device::{Asked, Setting};
 use espalier_interface::dynamic_map::{DynamicMap, SIGNED, STEPS, UNSIGNED};
-use espalier_interface::op::ADAMW8BIT_BLOCK;
+use espalier_interface::op::{ADAMW_SCALARS, ADAMW8BIT_BLOCK};
 use espalier_interface::{DType, Result};
 
 use super::optimizers::{check_gradient, flat};
@@ -49,15 +49,7 @@ struct Coded<'a, T> {
 fn adamw8bit<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     check_gradient(asked)?;
     let rounding = Rounding::of(asked)?;
-    let places = asked.scalars([
-        "learning_rate",
-        "beta1",
-        "beta2",
-        "eps",
-        "weight_decay",
-        "step",
-        "factor",
-    ])?;
+    let places = asked.scalars(ADAMW_SCALARS)?;
     let kernel = Kernel::new(move |launch: &Launch<'_, L>| {
         let [rate, beta1, beta2, eps, decay, step, factor] = launch.scalars_at(places);
         let correction1 = 1.0 - beta1.powf(step);

@@ -2,6 +2,7 @@
 //! updated and rounded once.
 
 use espalier_host_device::{Asked, Setting};
+use espalier_interface::op::ADAMW_SCALARS;
 use espalier_interface::{DType, PluginError, Result};
 
 use super::rounding::Rounding;
@@ -41,15 +42,7 @@ pub(super) fn flat<L: Tensors>(launch: &Launch<'_, L>) -> Vec<Memory> {
 fn adamw<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     check_gradient(asked)?;
     let rounding = Rounding::of(asked)?;
-    let places = asked.scalars([
-        "learning_rate",
-        "beta1",
-        "beta2",
-        "eps",
-        "weight_decay",
-        "step",
-        "factor",
-    ])?;
+    let places = asked.scalars(ADAMW_SCALARS)?;
     Ok(Kernel::new(move |launch: &Launch<'_, L>| {
         let [rate, beta1, beta2, eps, decay, step, factor] = launch.scalars_at(places);
         let correction1 = 1.0 - beta1.powf(step);

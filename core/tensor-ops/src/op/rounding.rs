@@ -2,8 +2,7 @@
 //! bits.
 
 use espalier_host_device::Asked;
-use espalier_interface::random::seed;
-use espalier_interface::stochastic::RandomBits;
+use espalier_interface::stochastic::{RandomBits, SCALARS};
 use espalier_interface::{DType, Result};
 
 use crate::launch::Launch;
@@ -30,14 +29,7 @@ impl Rounding {
         if asked.request.version < 3 {
             return Ok(Rounding::Nearest);
         }
-        Ok(Rounding::Stochastic(asked.scalars([
-            "seed_low",
-            "seed_high",
-            "step",
-            "name_low",
-            "name_high",
-            "first",
-        ])?))
+        Ok(Rounding::Stochastic(asked.scalars(SCALARS)?))
     }
 
     /// Writes the results of the elements from `begin` on of a launch, `[n]` f32, to `param`.
@@ -51,11 +43,9 @@ impl Rounding {
         let Rounding::Stochastic(places) = self else {
             return launch.write(results, param);
         };
-        let [low, high, step, name_low, name_high, first] = launch.scalars_at(places);
-        let name = [name_low as u32, name_high as u32];
-        let random = RandomBits::new(seed([low, high]), step as u64, name);
+        let (random, first) = RandomBits::of_scalars(launch.scalars_at(places));
         let mut bits = vec![0; param.elements()];
-        random.fill(first as u64 + begin as u64, &mut bits);
+        random.fill(first + begin as u64, &mut bits);
         launch.write(&stochastic(launch, results, &bits)?, param)
     }
 }

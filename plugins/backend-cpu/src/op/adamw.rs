@@ -2,8 +2,8 @@
 //! stochastically.
 
 use espalier_host_device::{Asked, Call, Made};
-use espalier_interface::random::seed;
-use espalier_interface::stochastic::RandomBits;
+use espalier_interface::op::ADAMW_SCALARS;
+use espalier_interface::stochastic::{RandomBits, SCALARS};
 use espalier_interface::{DType, Result};
 use espalier_kernels::adamw::{self as kernel, Adamw};
 use espalier_kernels::stochastic::{Stochastic, ToNearest};
@@ -93,15 +93,7 @@ pub(super) struct StepScalars([usize; 7]);
 
 impl StepScalars {
     pub fn of(asked: &Asked<'_>) -> Result<Self> {
-        Ok(StepScalars(asked.scalars([
-            "learning_rate",
-            "beta1",
-            "beta2",
-            "eps",
-            "weight_decay",
-            "step",
-            "factor",
-        ])?))
+        Ok(StepScalars(asked.scalars(ADAMW_SCALARS)?))
     }
 
     pub fn of_launch(self, call: &Call<'_>) -> Adamw {
@@ -124,22 +116,11 @@ pub(super) struct RandomScalars([usize; 6]);
 
 impl RandomScalars {
     pub fn of(asked: &Asked<'_>) -> Result<Self> {
-        Ok(RandomScalars(asked.scalars([
-            "seed_low",
-            "seed_high",
-            "step",
-            "name_low",
-            "name_high",
-            "first",
-        ])?))
+        Ok(RandomScalars(asked.scalars(SCALARS)?))
     }
 
     pub fn of_launch(self, call: &Call<'_>) -> Stochastic {
-        let [low, high, step, name_low, name_high, first] = call.scalars_at(self.0);
-        let name = [name_low as u32, name_high as u32];
-        Stochastic {
-            bits: RandomBits::new(seed([low, high]), step as u64, name),
-            first: first as u64,
-        }
+        let (bits, first) = RandomBits::of_scalars(call.scalars_at(self.0));
+        Stochastic { bits, first }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use espalier_host_device::{Asked, Call, Made};
 use espalier_interface::dynamic_map::{DynamicMap, SIGNED, STEPS, UNSIGNED};
-use espalier_interface::random::{self, Purpose};
+use espalier_interface::op::ADAMW_SCALARS;
+use espalier_interface::stochastic::{RandomBits, SCALARS};
 use espalier_interface::{DType, PluginError, Result};
 
 use super::{Op, computed, elements, op, reduced, stored, version};
@@ -15,21 +16,15 @@ use crate::sources::OPTIMIZER;
 use crate::tables::DeviceTable;
 
 pub const OPS: &[Op] = &[
-    op("adamw", |asked, kit| adamw(asked, kit, None)),
-    version(2, "adamw", |asked, kit| adamw(asked, kit, None)),
-    version(3, "adamw", |asked, kit| {
-        adamw(asked, kit, Some(RandomScalars::of(asked)?))
-    }),
-    op("adamw8bit", |asked, kit| adamw8bit(asked, kit, None)),
-    version(2, "adamw8bit", |asked, kit| adamw8bit(asked, kit, None)),
-    version(3, "adamw8bit", |asked, kit| {
-        adamw8bit(asked, kit, Some(RandomScalars::of(asked)?))
-    }),
-    op("sgd", |asked, kit| sgd(asked, kit, None)),
-    version(2, "sgd", |asked, kit| sgd(asked, kit, None)),
-    version(3, "sgd", |asked, kit| {
-        sgd(asked, kit, Some(RandomScalars::of(asked)?))
-    }),
+    op("adamw", adamw),
+    version(2, "adamw", adamw),
+    version(3, "adamw", adamw),
+    op("adamw8bit", adamw8bit),
+    version(2, "adamw8bit", adamw8bit),
+    version(3, "adamw8bit", adamw8bit),
+    op("sgd", sgd),
+    version(2, "sgd", sgd),
+    version(3, "sgd", sgd),
 ];
 
 /// Shared memory of a maximum over a block.
@@ -54,17 +49,6 @@ struct Adamw {
 #[allow(unsafe_code)] // A struct of numbers.
 // SAFETY: numbers of 4 bytes without padding.
 unsafe impl Argument for Adamw {}
-
-/// Names of the scalars of AdamW.
-const ADAMW: [&str; 7] = [
-    "learning_rate",
-    "beta1",
-    "beta2",
-    "eps",
-    "weight_decay",
-    "step",
-    "factor",
-];
 
 /// What becomes of the difference of a gradient and its mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,22 +86,18 @@ impl Adamw {
 struct RandomScalars([usize; 6]);
 
 impl RandomScalars {
-    fn of(asked: &Asked<'_>) -> Result<Self> {
-        let names = [
-            "seed_low",
-            "seed_high",
-            "step",
-            "name_low",
-            "name_high",
-            "first",
-        ];
-        Ok(RandomScalars(asked.scalars(names)?))
+    /// Those of version 3; earlier ones round to the nearest.
+    fn of(asked: &Asked<'_>) -> Result<Option<Self>> {
+        if asked.request.version < 3 {
+            return Ok(None);
+        }
+        Ok(Some(RandomScalars(asked.scalars(SCALARS)?)))
     }
 }
 
 /// How a param is rounded, as the kernels take it.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Rounding {
     stochastic: i32,
     key: [u32; 2],
@@ -134,21 +114,16 @@ impl Rounding {
     /// To the nearest, or by the random bits of a launch.
     fn of(random: Option<RandomScalars>, call: &Call<'_>) -> Self {
         let Some(RandomScalars(places)) = random else {
-            return Rounding {
-                stochastic: 0,
-                key: [0; 2],
-                name: [0; 2],
-                unused: 0,
-                first: 0,
-            };
+            return Rounding::default();
         };
-        let [low, high, step, name_low, name_high, first] = call.scalars_at(places);
+        let (bits, first) = RandomBits::of_scalars(call.scalars_at(places));
+        let [key, name] = bits.words();
         Rounding {
             stochastic: 1,
-            key: random::key(random::seed([low, high]), Purpose::ROUNDING, step as u64),
-            name: [name_low, name_high].map(|word| word as u32),
+            key,
+            name,
             unused: 0,
-            first: first as u64,
+            first,
         }
     }
 }
@@ -166,13 +141,14 @@ fn dtypes(asked: &Asked<'_>, state: Option<usize>) -> Result<String> {
     }
 }
 
-fn adamw(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
+fn adamw(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let random = RandomScalars::of(asked)?;
     let [m, v] = [1, 2].map(|index| asked.output(index).dtype);
     if m != v {
         return Err(asked.unsupported(format!("moments of {m} and {v}, expected one dtype")));
     }
     let dtypes = dtypes(asked, Some(1))?;
-    let places = asked.scalars(ADAMW)?;
+    let places = asked.scalars(ADAMW_SCALARS)?;
     let kernel = kit.function(OPTIMIZER, &format!("adamw_{dtypes}"))?;
     Ok(Made::new(move |call| {
         let scalars = Adamw::of(call.scalars_at(places), Mean::Lerp);
@@ -204,7 +180,8 @@ fn map_bytes(map: &DynamicMap) -> Vec<u8> {
     values.chain(codes).collect()
 }
 
-fn adamw8bit(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
+fn adamw8bit(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let random = RandomScalars::of(asked)?;
     reduced(asked, asked.output(2).dtype)?;
     reduced(asked, asked.output(4).dtype)?;
     for index in [1, 3] {
@@ -213,7 +190,7 @@ fn adamw8bit(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Res
         }
     }
     let dtypes = dtypes(asked, None)?;
-    let places = asked.scalars(ADAMW)?;
+    let places = asked.scalars(ADAMW_SCALARS)?;
     let kernel = kit.function(OPTIMIZER, &format!("adamw8bit_{dtypes}"))?;
     let tables = [&SIGNED, &UNSIGNED].map(|map| kit.modules.table(&map_bytes(map)));
     let [signed, unsigned] = tables;
@@ -254,7 +231,8 @@ struct Sgd {
 // SAFETY: numbers of 4 bytes without padding.
 unsafe impl Argument for Sgd {}
 
-fn sgd(asked: &Asked<'_>, kit: &Kit, random: Option<RandomScalars>) -> Result<Made> {
+fn sgd(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let random = RandomScalars::of(asked)?;
     let has_buffer = asked.request.outputs.len() == 2;
     // Without a buffer the dtype of state does not matter.
     let dtypes = if has_buffer {
