@@ -159,7 +159,7 @@ pub struct StepMetrics {
     pub step_secs: f64,
     /// Most host memory the process has held.
     pub peak_host_bytes: u64,
-    /// Most device memory the process has held; 0 where the device is the host.
+    /// Most memory that a rank of the process has held on its device; 0 where it is the host.
     pub peak_device_bytes: u64,
     /// The model's FLOPs, without recompute, over what the devices could have done in the step's
     /// time at their measured GEMM rate. Unset where that is not known.

@@ -45,6 +45,11 @@ impl Team {
         each.fold(DeviceWork::default(), DeviceWork::and)
     }
 
+    /// The most bytes that a rank of this process holds on its device; 0 where devices are the host.
+    pub fn device_bytes(&self) -> u64 {
+        self.0.iter().map(Executor::own_bytes).max().unwrap_or(0)
+    }
+
     /// The first rank of this process.
     pub fn first(&self) -> &Executor {
         &self.0[0]

@@ -64,6 +64,8 @@ pub struct RunMemory {
     pub planned: WorldMemory,
     /// Peak host memory of the process in bytes.
     pub held_bytes: u64,
+    /// Bytes of a rank on its device, held at most and planned; zeros where devices are the host.
+    pub device_bytes: [u64; 2],
 }
 
 impl RunSummary {

@@ -58,6 +58,8 @@ pub(crate) struct Facts {
     pub flops: Flops,
     demand: Demand,
     program_bytes: u64,
+    /// Planned bytes of a rank's device in a step.
+    pub device_bytes: u64,
     plan_sha256: String,
 }
 
@@ -93,6 +95,7 @@ impl Facts {
             flops: plan.flops,
             demand: plan.demand,
             program_bytes: plan.memory.program,
+            device_bytes: plan.memory.on_device(),
             plan_sha256: record::plan_sha256(plan),
         }
     }

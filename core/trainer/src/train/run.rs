@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         let runner = &self.runner;
         runner.observer.observe(&Event::Saved(&saved));
         let swaps = runner.swaps.0.iter().map(|swap| swap.record.clone());
-        let progress = &runner.progress;
+        let (progress, live) = (&runner.progress, &runner.live);
         Ok(RunSummary {
             steps: progress.step,
             last_loss: progress.last_loss,
@@ -233,6 +233,7 @@ impl<'a> Run<'a> {
             memory: Some(RunMemory {
                 planned: runner.planned,
                 held_bytes: runner.meter.most(),
+                device_bytes: [live.team.device_bytes(), live.facts.device_bytes],
             }),
             saved,
         })

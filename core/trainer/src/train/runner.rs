@@ -168,7 +168,7 @@ impl Runner<'_> {
             tokens_per_sec: tokens as f64 / step_secs,
             step_secs,
             peak_host_bytes,
-            peak_device_bytes: 0,
+            peak_device_bytes: self.live.team.device_bytes(),
             speed_of_light: Some(share_of_peak),
             launches: work.launched.launches,
             launch_flops: work.launched.flops,

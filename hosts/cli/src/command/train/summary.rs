@@ -34,6 +34,12 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
         lines.push(format!(
             "memory    {held} held at most, {planned} planned{world}"
         ));
+        if memory.device_bytes[0] > 0 {
+            let [held, planned] = memory.device_bytes.map(Bytes);
+            lines.push(format!(
+                "device    {held} held at most by a rank, {planned} planned"
+            ));
+        }
     }
     for swap in &summary.swaps {
         lines.push(format!("swapped   {}", swap.shown()));
