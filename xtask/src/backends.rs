@@ -31,7 +31,7 @@ pub struct BackendsOptions {
 }
 
 /// The tests with the peers' golden data, whose models a backend trains and evaluates.
-const GOLDEN: [&str; 10] = [
+pub const GOLDEN: [&str; 10] = [
     "bnb_golden",
     "dora",
     "families_golden",

@@ -1,7 +1,7 @@
 //! Short trainings of a tiny model over the mock libraries, in several orders of the streams.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::Command;
 
 use espalier_torture::training::{Trained, Training, last_line, trained};
 
@@ -82,23 +82,38 @@ impl Case {
     /// # Panics
     /// Where the run fails.
     pub fn on_cuda(&self, training: &Training, folder: &Path, order: &str) -> Trained {
-        let output = self.run(training, folder, order);
-        let code = output.status.code();
-        assert_eq!(code, Some(0), "{self:?} {order}: {}", last_line(&output));
-        trained(&training.path(order))
+        self.succeed(training, folder, order, [order, ""])
     }
 
-    fn run(&self, training: &Training, folder: &Path, order: &str) -> Output {
+    /// The results of a run in folder `out`; `more` follows on the command line.
+    ///
+    /// # Panics
+    /// Where the run fails.
+    pub fn succeed(
+        &self,
+        training: &Training,
+        folder: &Path,
+        order: &str,
+        [out, more]: [&str; 2],
+    ) -> Trained {
+        let mut host = training.command(out, more);
+        let output = self.mocked(&mut host, folder, order).output();
+        let output = output.expect("the host starts");
+        let code = output.status.code();
+        assert_eq!(code, Some(0), "{self:?} {order}: {}", last_line(&output));
+        trained(&training.path(out))
+    }
+
+    /// `host` over the mock libraries, built into `folder`, in an order of the streams.
+    pub fn mocked<'a>(&self, host: &'a mut Command, folder: &Path, order: &str) -> &'a mut Command {
         let libraries = crate::libraries(folder).display();
         let cache = folder.join("mock-cuda-kernels");
-        let more = format!(
-            "--backend cuda --set backend.cuda.libraries={libraries} --set backend.cuda.cache_dir={}",
-            cache.display()
-        );
-        let mut host = training.command(order, &more);
+        host.args(["--backend", "cuda", "--set"]);
+        host.arg(format!("backend.cuda.libraries={libraries}"));
+        host.arg("--set");
+        host.arg(format!("backend.cuda.cache_dir={}", cache.display()));
         host.env("MOCK_CUDA_ORDER", order);
-        host.env("MOCK_CUDA_DEVICES", self.ranks.to_string());
-        host.output().expect("the host starts")
+        host.env("MOCK_CUDA_DEVICES", self.ranks.to_string())
     }
 
     /// Requires that losses are within the bound of those on `cpu`.

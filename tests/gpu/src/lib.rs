@@ -35,23 +35,31 @@ fn compiler() -> String {
 pub fn libraries(folder: &Path) -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = folder.join(format!("mock-cuda-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for the mock libraries");
-        for (file, library) in LIBRARIES {
-            let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
-            let built = Command::new(compiler())
-                .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, "-o"])
-                .arg(folder.join(library))
-                .arg(source.join("mock").join(file))
-                .arg("-ldl")
-                .output()
-                .expect("a C++ compiler, `c++` or CXX");
-            let words = String::from_utf8_lossy(&built.stderr);
-            assert!(built.status.success(), "{file}: {words}");
-        }
+        build_libraries(&folder);
         folder
     })
+}
+
+/// Builds the mock libraries into `folder`.
+///
+/// # Panics
+/// Where they cannot be built, with the compiler's words.
+pub fn build_libraries(folder: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::create_dir_all(folder).expect("a folder for the mock libraries");
+    for (file, library) in LIBRARIES {
+        let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
+        let built = Command::new(compiler())
+            .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, "-o"])
+            .arg(folder.join(library))
+            .arg(source.join("mock").join(file))
+            .arg("-ldl")
+            .output()
+            .expect("a C++ compiler, `c++` or CXX");
+        let words = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{file}: {words}");
+    }
 }
 
 /// Options of the backend that open the mock libraries and keep compiled kernels below `folder`.
