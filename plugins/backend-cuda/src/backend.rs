@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use espalier_driver_device::DriverDevice;
 use espalier_interface::{
-    Backend, Device, DeviceInfo, OpId, Options, PluginError, Result, Services,
+    Backend, Device, DeviceInfo, ErrorCode, LogLevel, OpId, Options, PluginError, Result, Services,
 };
 
 use crate::card::{self, Card};
 use crate::compiler::Compiler;
 use crate::driver::CudaDriver;
 use crate::fault::FaultPlace;
+use crate::functions::CublasLt;
 use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
 use crate::modules::Modules;
 use crate::op;
-use crate::settings::Settings;
+use crate::product_library::{ProductLibrary, Version};
+use crate::settings::{ProductChoice, Settings};
 
 /// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
 const HEAD_CHUNK_BYTES: u64 = 256 << 20;
@@ -46,22 +48,63 @@ impl CudaBackend {
         libraries::open(self.settings.libraries.as_deref())
     }
 
+    /// cuBLASLt for a card's driver, or why products are by kernels of the backend's own.
+    fn cublaslt(&self, card: &Card) -> Result<std::result::Result<&'static CublasLt, String>> {
+        if self.settings.products == ProductChoice::Own {
+            return Ok(Err("as backend.cuda.products asks".to_owned()));
+        }
+        let major = card.cuda_version()? / 1000;
+        let opened = libraries::open_cublaslt(self.settings.libraries.as_deref(), major);
+        Ok(opened.map_err(str::to_owned))
+    }
+
+    /// cuBLASLt on a card that is opened, where products are its.
+    fn products(&self, card: &Arc<Card>) -> Result<Option<Arc<ProductLibrary>>> {
+        let made = self.cublaslt(card)?.and_then(|library| {
+            let made = ProductLibrary::new(card.clone(), library);
+            made.map_err(|error| error.message)
+        });
+        match (made, self.settings.products) {
+            (Ok(made), _) => Ok(Some(Arc::new(made))),
+            (Err(_), ProductChoice::Own) => Ok(None),
+            (Err(why), ProductChoice::Auto) => {
+                let what = format!("products of bf16 are by kernels of the backend's own: {why}");
+                self.services.log(LogLevel::WARN, &what);
+                Ok(None)
+            }
+            (Err(why), ProductChoice::CublasLt) => {
+                let what = format!("backend.cuda.products = \"cublaslt\": {why}");
+                Err(PluginError::new(ErrorCode::DEVICE, what))
+            }
+        }
+    }
+
     fn described(&self, libraries: &Libraries, index: u32) -> Result<DeviceInfo> {
         let card = Card::open(libraries, index)?;
         let bound = self.settings.device_memory.unwrap_or(u64::MAX);
         let [total, free] = card.memory()?;
         let ([major, minor], version) = (card.capability, card.cuda_version()?);
+        let mut instruction_set = format!("sm_{major}{minor}");
+        let products = match self.cublaslt(&card)? {
+            Ok(library) => {
+                let version = Version::of(library)?;
+                // Its products have other bits, those of f32 have not.
+                instruction_set += &format!("+cublaslt{version}-bf16");
+                format!("products of bf16 by cuBLASLt {version}")
+            }
+            Err(why) => format!("products of bf16 by kernels of the backend's own: {why}"),
+        };
         Ok(DeviceInfo {
             name: format!("cuda:{index}"),
             description: format!(
-                "{}, compute capability {major}.{minor}, driver for CUDA {}.{}",
+                "{}, compute capability {major}.{minor}, driver for CUDA {}.{}, {products}",
                 card.name()?,
                 version / 1000,
                 version % 1000 / 10
             ),
             memory_bytes: total.min(bound),
             free_bytes: free.min(bound),
-            instruction_set: format!("sm_{major}{minor}"),
+            instruction_set,
             shares_host_memory: false,
             exact_memory: true,
             head_chunk_bytes: Some(HEAD_CHUNK_BYTES),
@@ -106,6 +149,7 @@ impl Backend for CudaBackend {
         let kit = Kit {
             modules,
             faults: faults.clone(),
+            products: self.products(&card)?,
         };
         let driver = CudaDriver::new(card, faults)?;
         let maker = Box::new(CudaKernels { kit });

@@ -8,6 +8,12 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cudaDataType,
+    libraryPropertyType,
+};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUmodule, CUstream,
@@ -100,5 +106,42 @@ table! {
         log: "nvrtcGetProgramLog"(nvrtcProgram, *mut c_char);
         cubin_bytes: "nvrtcGetCUBINSize"(nvrtcProgram, *mut usize);
         cubin: "nvrtcGetCUBIN"(nvrtcProgram, *mut c_char);
+    }
+}
+
+table! {
+    /// The library of products, `libcublasLt.so`. It stands alone: it needs no other part of CUDA
+    /// but the driver.
+    CublasLt {
+        property: "cublasLtGetProperty"(libraryPropertyType, *mut c_int);
+        create: "cublasLtCreate"(*mut cublasLtHandle_t);
+        destroy: "cublasLtDestroy"(cublasLtHandle_t);
+        operation: "cublasLtMatmulDescCreate"(
+            *mut cublasLtMatmulDesc_t, cublasComputeType_t, cudaDataType,
+        );
+        set_operation: "cublasLtMatmulDescSetAttribute"(
+            cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, *const c_void, usize,
+        );
+        free_operation: "cublasLtMatmulDescDestroy"(cublasLtMatmulDesc_t);
+        layout: "cublasLtMatrixLayoutCreate"(
+            *mut cublasLtMatrixLayout_t, cudaDataType, u64, u64, i64,
+        );
+        free_layout: "cublasLtMatrixLayoutDestroy"(cublasLtMatrixLayout_t);
+        preference: "cublasLtMatmulPreferenceCreate"(*mut cublasLtMatmulPreference_t);
+        set_preference: "cublasLtMatmulPreferenceSetAttribute"(
+            cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, *const c_void, usize,
+        );
+        free_preference: "cublasLtMatmulPreferenceDestroy"(cublasLtMatmulPreference_t);
+        heuristic: "cublasLtMatmulAlgoGetHeuristic"(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
+            *mut cublasLtMatmulHeuristicResult_t, *mut c_int,
+        );
+        multiply: "cublasLtMatmul"(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void,
+            cublasLtMatrixLayout_t, *const c_void, cublasLtMatrixLayout_t, *const c_void,
+            *const c_void, cublasLtMatrixLayout_t, *mut c_void, cublasLtMatrixLayout_t,
+            *const cublasLtMatmulAlgo_t, *mut c_void, usize, CUstream,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What ops are made of: compiled kernels, and where they write what they find wrong.
+//! What ops are made of: compiled kernels, where they write what they find wrong, and the library
+//! of products.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use espalier_interface::Result;
 
 use crate::fault::FaultPlace;
 use crate::modules::{Function, Modules};
+use crate::product_library::ProductLibrary;
 use crate::sources::Source;
 
 /// What ops are made of.
@@ -15,6 +17,8 @@ pub struct Kit {
     pub modules: Arc<Modules>,
     /// Where kernels write what they find wrong.
     pub faults: Arc<FaultPlace>,
+    /// cuBLASLt, where products of bf16 are its.
+    pub products: Option<Arc<ProductLibrary>>,
 }
 
 impl Kit {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use espalier_interface::{ErrorCode, PluginError, Result};
 use libloading::Library;
 
-use crate::functions::{Driver, Nvrtc};
+use crate::functions::{CublasLt, Driver, Nvrtc};
 use places::Places;
 
 /// What the user can do about a missing driver.
@@ -18,14 +18,28 @@ const GET_DRIVER: &str = "install NVIDIA's driver; `nvidia-smi` then lists the c
 /// What the user can do about a missing compiler.
 const GET_NVRTC: &str = "`pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit and set CUDA_HOME, or name the folder of libnvrtc by backend.cuda.libraries";
 
+/// What the user can do about a missing library of products.
+const GET_CUBLASLT: &str = "`pip install nvidia-cublas` (with a driver for CUDA 12 `nvidia-cublas-cu12`), or install the CUDA toolkit and set CUDA_HOME, or name the folder of libcublasLt by backend.cuda.libraries: products of bf16 are several times as fast by it as by the backend's own kernels";
+
 /// The files of the driver, of which the first that opens is used.
 const DRIVER_FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 
 /// The files of the compiler, newest first.
 const NVRTC_FILES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
+/// The files of the library of products, newest first, and the major version of CUDA that each
+/// needs a driver for.
+const CUBLASLT_FILES: &[(&str, i32)] = &[
+    ("libcublasLt.so.13", 13),
+    ("libcublasLt.so.12", 12),
+    ("libcublasLt.so", 12),
+];
+
 /// The beginning of the name of the library that the compiler opens by its bare name.
 const NVRTC_BUILTINS: &str = "libnvrtc-builtins.so";
+
+/// A library's functions, or why it cannot be used and what can be done.
+pub type Opened<T> = std::result::Result<&'static T, &'static str>;
 
 /// CUDA's libraries, which stay open for ever.
 #[derive(Clone, Copy)]
@@ -33,7 +47,7 @@ pub struct Libraries {
     /// The driver.
     pub driver: &'static Driver,
     /// The compiler, or why there is none.
-    pub nvrtc: std::result::Result<&'static Nvrtc, &'static str>,
+    pub nvrtc: Opened<Nvrtc>,
 }
 
 /// Opens CUDA's libraries, once for each process; `named` is a folder that is looked in first.
@@ -47,11 +61,7 @@ pub fn open(named: Option<&Path>) -> Result<Libraries> {
         return Ok(*found);
     }
     let places = Places::of_machine(named);
-    let driver = load(&places, DRIVER_FILES).and_then(|library| {
-        let table = Driver::of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
-        std::mem::forget(library);
-        Ok(&*Box::leak(Box::new(table)))
-    });
+    let driver = table(&places, DRIVER_FILES, Driver::of);
     let driver = driver.map_err(|why| {
         let what = format!("the driver of NVIDIA cannot be used: {why}; {GET_DRIVER}");
         PluginError::new(ErrorCode::DEVICE, what)
@@ -60,6 +70,24 @@ pub fn open(named: Option<&Path>) -> Result<Libraries> {
     let libraries = Libraries { driver, nvrtc };
     opened.push((named.map(Path::to_owned), libraries));
     Ok(libraries)
+}
+
+/// Opens cuBLASLt, once for each process, for a driver that serves major version `major` of CUDA;
+/// `named` is a folder that is looked in instead of others.
+pub fn open_cublaslt(named: Option<&Path>, major: i32) -> Opened<CublasLt> {
+    static OPENED: Mutex<Vec<(Option<PathBuf>, Opened<CublasLt>)>> = Mutex::new(Vec::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = opened.iter().find(|(folder, _)| folder.as_deref() == named) {
+        return *found;
+    }
+    let files = CUBLASLT_FILES.iter().filter(|(_, needs)| *needs <= major);
+    let files: Vec<&str> = files.map(|(file, _)| *file).collect();
+    let found = table(&Places::of_machine(named), &files, CublasLt::of).map_err(|why| {
+        let what = format!("cuBLASLt cannot be used: {why}; {GET_CUBLASLT}");
+        &*Box::leak(what.into_boxed_str())
+    });
+    opened.push((named.map(Path::to_owned), found));
+    found
 }
 
 /// Opens the compiler in `folder` alone.
@@ -72,14 +100,21 @@ pub fn open_compiler(folder: &Path) -> Result<&'static Nvrtc> {
 }
 
 fn nvrtc(places: &Places) -> std::result::Result<&'static Nvrtc, String> {
-    let opened = load(places, NVRTC_FILES).and_then(|library| {
-        let table = Nvrtc::of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
-        std::mem::forget(library);
-        Ok(&*Box::leak(Box::new(table)))
-    });
-    opened.map_err(|why| {
+    table(places, NVRTC_FILES, Nvrtc::of).map_err(|why| {
         format!("the compiler of kernels, NVRTC, cannot be used: {why}; {GET_NVRTC}")
     })
+}
+
+/// The functions of the first of `files` that opens, which `of` finds; it stays open for ever.
+fn table<T>(
+    places: &Places,
+    files: &[&str],
+    of: fn(&Library) -> std::result::Result<T, &'static str>,
+) -> std::result::Result<&'static T, String> {
+    let library = load(places, files)?;
+    let table = of(&library).map_err(|symbol| format!("it lacks `{symbol}`"))?;
+    std::mem::forget(library);
+    Ok(Box::leak(Box::new(table)))
 }
 
 /// Opens the first of `files` that there is: in a folder of `places`, or by its bare name where the

@@ -15,7 +15,7 @@ const CUDA: Component = Component {
             kind: OptionKind::TEXT,
             default: "null",
             range: "",
-            doc: "folder of libcuda and libnvrtc; unset: where the system, CUDA_HOME or Python's packages of NVIDIA have them",
+            doc: "folder of libcuda, libnvrtc and libcublasLt; unset: where the system, CUDA_HOME or Python's packages of NVIDIA have them",
         },
         OptionSpec {
             name: "cache_dir",
@@ -23,6 +23,13 @@ const CUDA: Component = Component {
             default: "null",
             range: "",
             doc: "folder of compiled kernels; unset: espalier/cuda in XDG_CACHE_HOME or ~/.cache",
+        },
+        OptionSpec {
+            name: "products",
+            kind: OptionKind::TEXT,
+            default: "\"auto\"",
+            range: "auto | cublaslt | own",
+            doc: "what computes products of bf16: cuBLASLt, kernels of the backend's own, or auto: cuBLASLt where it is installed",
         },
         HostOptions::DEVICE_MEMORY,
     ],

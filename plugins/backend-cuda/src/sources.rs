@@ -44,6 +44,8 @@ pub const DECODE: Source = source!("linear/", "decode.cu");
 pub const EMBEDDING: Source = source!("embedding/", "embedding.cu");
 /// A few rows times a weight.
 pub const FEW_ROWS: Source = source!("linear/", "few_rows.cu");
+/// What a library's product is still without.
+pub const FINISH: Source = source!("linear/", "finish.cu");
 /// Casts, initial values, sums of squares.
 pub const FLAT: Source = source!("flat/", "flat.cu");
 /// Optimizers.

@@ -510,4 +510,18 @@ int cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, unsigned 
                 nullptr});
   return SUCCESS;
 }
+
+// For the mock libcublasLt: the number of the current context's card or -1, whether a card has this memory, and work for a stream.
+int mock_cuda_device() { return current ? current->device : -1; }
+int mock_cuda_holds(uintptr_t address, size_t bytes) {
+  Entry entry;
+  return device_memory(address, bytes) != nullptr;
+}
+int mock_cuda_put(Stream* stream, bool (*run)(void*), void* task) {
+  Entry entry;
+  if (mock().failed != SUCCESS) return 0;
+  mock().counts.launches++;
+  put(*stream, {[=] { return run(task); }, nullptr});
+  return 1;
+}
 }

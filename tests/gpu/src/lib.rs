@@ -2,7 +2,8 @@
 //! NVIDIA's libraries.
 //!
 //! `mock/cuda.cpp` is a `libcuda` whose streams are queues, `mock/nvrtc.cpp` an `libnvrtc` that
-//! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler.
+//! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler,
+//! `mock/cublaslt.cpp` a `libcublasLt` that multiplies on the host.
 //! The backend itself is what runs on a card, unmodified.
 
 mod compiled;
@@ -18,9 +19,10 @@ pub use compiled::{ARCHITECTURES, Record, formats, nvrtc, records};
 pub use emulated::{CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
-const LIBRARIES: [(&str, &str); 2] = [
+const LIBRARIES: [(&str, &str); 3] = [
     ("cuda.cpp", "libcuda.so.1"),
     ("nvrtc.cpp", "libnvrtc.so.13"),
+    ("cublaslt.cpp", "libcublasLt.so.13"),
 ];
 
 /// The compiler of the mocks.
@@ -50,8 +52,11 @@ pub fn build_libraries(folder: &Path) {
     std::fs::create_dir_all(folder).expect("a folder for the mock libraries");
     for (file, library) in LIBRARIES {
         let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
+        // The library of products finds the driver by its name, as NVIDIA's does.
+        let name = format!("-Wl,-soname,{library}");
         let built = Command::new(compiler())
-            .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, "-o"])
+            .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, &name])
+            .arg("-o")
             .arg(folder.join(library))
             .arg(source.join("mock").join(file))
             .arg("-ldl")
@@ -62,14 +67,23 @@ pub fn build_libraries(folder: &Path) {
     }
 }
 
-/// Options of the backend that open the mock libraries and keep compiled kernels below `folder`.
-pub fn options(folder: &Path) -> Options {
-    options_of(libraries(folder), &folder.join("mock-cuda-kernels"))
+/// Options of the backend that open the mock libraries and keep compiled kernels below `folder`,
+/// for products of a kind.
+pub fn options(folder: &Path, products: &str) -> Options {
+    options_of(
+        libraries(folder),
+        &folder.join("mock-cuda-kernels"),
+        products,
+    )
 }
 
 /// Options of the backend that open the mock libraries of a folder and keep compiled kernels in
-/// another.
-pub fn options_of(libraries: &Path, cache: &Path) -> Options {
-    let options = serde_json::json!({ "libraries": libraries, "cache_dir": cache });
+/// another, for products of a kind.
+pub fn options_of(libraries: &Path, cache: &Path, products: &str) -> Options {
+    let options = serde_json::json!({
+        "libraries": libraries,
+        "cache_dir": cache,
+        "products": products,
+    });
     serde_json::from_value(options).expect("a table")
 }

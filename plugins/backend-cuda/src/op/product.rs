@@ -1,29 +1,53 @@
-//! The product of two matrices: which kernel computes it, and its launch.
+//! The product of two matrices: what computes it, and its launch.
+//!
+//! ProductRequest of bf16 are cuBLASLt's where there is a library, all rows begin at multiples of 16
+//! bytes, and it has an algorithm; the rest are by kernels of this backend. ProductRequest of f32 always
+//! are: they are what other backends and cards are compared with, and their bits do not depend on
+//! which libraries a machine has.
+
+mod by_library;
+mod own;
 
 use espalier_interface::{DType, Result};
 
-use crate::arguments::{Argument, Arguments};
+use crate::arguments::Argument;
+use crate::direction::Direction;
 use crate::kit::Kit;
-use crate::modules::Function;
-use crate::sources::{PRODUCT_BF16, PRODUCT_F32};
+use by_library::ByLibrary;
+use own::OwnProduct;
 
-/// Where element `(i, k)` of a matrix lies, k in the direction of the sum.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// At `i stride + k`.
-    Deep,
-    /// At `i + k stride`.
-    Wide,
+pub use own::definitions;
+
+/// The products of a request, `[rows, columns]` of sums of `depth` elements.
+#[derive(Clone, Copy)]
+pub struct ProductRequest {
+    /// Dtypes of the first matrix and of the second.
+    pub dtypes: [DType; 2],
+    /// Where their elements lie.
+    pub directions: [Direction; 2],
+    /// Elements from one row of memory to the next in each, of the largest launch.
+    pub strides: [usize; 2],
+    /// Whether the strides are those of every launch.
+    pub has_fixed_strides: bool,
+    /// Rows, columns, depth of the largest launch.
+    pub extents: [usize; 3],
+    /// Dtype of the result.
+    pub result: DType,
+    /// Dtype of the bias, if there is one.
+    pub bias: Option<DType>,
+    /// Factor of the sums.
+    pub alpha: f32,
+    /// Whether something is added to the product.
+    pub is_added_to: bool,
 }
 
-/// A kernel of products in one dtype.
+/// What computes the products of a request.
 pub struct Product {
-    kernel: Function,
-    dtype: DType,
-    directions: [Direction; 2],
+    own: OwnProduct,
+    library: Option<ByLibrary>,
 }
 
-/// A launch of a product `[rows, columns]` of sums of `depth` elements.
+/// A launch of a product.
 pub struct ProductLaunch {
     /// Addresses of the matrices.
     pub matrices: [u64; 2],
@@ -35,6 +59,8 @@ pub struct ProductLaunch {
     pub extents: [usize; 3],
     /// What is done with sums.
     pub finish: Finish,
+    /// Address of [`Product::workspace_bytes`] bytes, a multiple of 64.
+    pub workspace: u64,
 }
 
 /// What is done with sums.
@@ -71,11 +97,10 @@ impl Epilogue {
         alpha: 1.0,
         unused: 0,
     };
-}
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Matrix([i64; 2]);
+    /// The place of a bias in bf16.
+    pub const BF16: usize = 1;
+}
 
 /// Rows, columns and depth, as the kernels take them.
 #[repr(C)]
@@ -87,89 +112,36 @@ pub struct Extents(pub [i64; 3]);
 unsafe impl Argument for Epilogue {}
 #[allow(unsafe_code)]
 // SAFETY: as above.
-unsafe impl Argument for Matrix {}
-#[allow(unsafe_code)]
-// SAFETY: as above.
 unsafe impl Argument for Extents {}
 
-/// Rows and columns of a block's tile, and its shared memory.
-const TILE_F32: (usize, u32) = (64, 2 * 16 * 68 * 4);
-const TILE_BF16: (usize, u32) = (128, 4 * 128 * 32 * 2);
-
-/// Elements that a copy of 16 bytes has.
-const ALIGNED: usize = 8;
-
-/// What stands before the kernel of bf16; `is_aligned` is whether rows begin at 16 bytes.
-pub fn definitions(directions: [Direction; 2], is_aligned: bool) -> String {
-    let [a, b] = directions.map(|direction| u8::from(direction == Direction::Deep));
-    let aligned = u8::from(is_aligned);
-    format!("#define A_DEEP {a}\n#define B_DEEP {b}\n#define ALIGNED {aligned}\n")
-}
-
 impl Product {
-    /// The kernel of products in `dtype` whose second matrix is of `second`. `strides` are those of
-    /// every launch, or none where they differ.
+    /// What computes the products of a request.
     ///
     /// # Errors
-    /// `DEVICE` where it cannot be compiled.
-    pub fn new(
-        kit: &Kit,
-        [dtype, second]: [DType; 2],
-        directions: [Direction; 2],
-        strides: Option<[usize; 2]>,
-    ) -> Result<Self> {
-        let kernel = if dtype == DType::F32 {
-            let name = format!("product_f32_{}", second.name());
-            kit.function(PRODUCT_F32, &name)?
-        } else {
-            let is_aligned = strides
-                .is_some_and(|strides| strides.iter().all(|stride| stride.is_multiple_of(ALIGNED)));
-            let definitions = definitions(directions, is_aligned);
-            kit.modules
-                .function(PRODUCT_BF16, &definitions, "product_bf16")?
-                .with_shared(TILE_BF16.1)?
-        };
+    /// `DEVICE` where a kernel cannot be compiled, or cuBLASLt fails to choose an algorithm for the
+    /// largest launch.
+    pub fn new(kit: &Kit, of: &ProductRequest) -> Result<Self> {
         Ok(Product {
-            kernel,
-            dtype,
-            directions,
+            own: OwnProduct::new(kit, of)?,
+            library: ByLibrary::new(kit, of)?,
         })
+    }
+
+    /// Bytes of workspace that a launch has.
+    pub fn workspace_bytes(&self) -> usize {
+        self.library.as_ref().map_or(0, ByLibrary::workspace_bytes)
     }
 
     /// Puts a product on this thread's stream.
     ///
     /// # Errors
-    /// `DEVICE`.
+    /// `DEVICE`, `OUT_OF_MEMORY`.
     pub fn launch(&self, launch: &ProductLaunch) -> Result<()> {
-        let matrix = |index: usize| {
-            let stride = launch.strides[index] as i64;
-            match self.directions[index] {
-                Direction::Deep => Matrix([stride, 1]),
-                Direction::Wide => Matrix([1, stride]),
-            }
-        };
-        // As `Output` of the kernels.
-        let (epilogue, output) = match launch.finish {
-            Finish::Write(epilogue) => (epilogue, 0),
-            Finish::Accumulate(alpha, dtype) => {
-                let epilogue = Epilogue {
-                    alpha,
-                    ..Epilogue::SUM
-                };
-                (epilogue, if dtype == DType::F32 { 1 } else { 2 })
-            }
-        };
-        let [a, b] = launch.matrices;
-        let arguments = Arguments::new().with(a).with(b).with(launch.result);
-        let arguments = arguments.with(matrix(0)).with(matrix(1));
-        let arguments = arguments.with(Extents(launch.extents.map(|extent| extent as i64)));
-        let arguments = arguments.with(epilogue).with(output);
-        let (tile, shared) = if self.dtype == DType::F32 {
-            TILE_F32
-        } else {
-            TILE_BF16
-        };
-        let [rows, columns, _] = launch.extents.map(|extent| extent.div_ceil(tile) as u64);
-        self.kernel.launch([columns, rows, 1], shared, &arguments)
+        if let Some(library) = &self.library
+            && library.launch(launch)?
+        {
+            return Ok(());
+        }
+        self.own.launch(launch)
     }
 }

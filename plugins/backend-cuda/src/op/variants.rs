@@ -4,12 +4,12 @@ use espalier_interface::Result;
 use espalier_interface::format::Format;
 
 use super::attention::{self, flash};
-use super::product::Direction;
 use super::{few_rows, product};
 use crate::decoder::Description;
+use crate::direction::Direction;
 use crate::sources::{
-    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FLAT, OPTIMIZER, PRODUCT_BF16,
-    PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
+    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FINISH, FLAT, OPTIMIZER,
+    PRODUCT_BF16, PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
 };
 
 /// Sources that are compiled as they are.
@@ -17,6 +17,7 @@ const PLAIN: &[Source] = &[
     ARITHMETIC,
     COLUMN_SUMS,
     EMBEDDING,
+    FINISH,
     FLAT,
     OPTIMIZER,
     PRODUCT_F32,

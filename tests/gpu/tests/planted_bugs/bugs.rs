@@ -18,6 +18,16 @@ pub struct Bug {
     pub to: &'static str,
 }
 
+/// A bug of products by cuBLASLt, as the mock library plants it.
+pub struct LibraryBug {
+    /// What is wrong, by the mock library's name for it.
+    pub name: &'static str,
+    /// The check.
+    pub op: &'static str,
+    /// How the names of the cases begin that find it.
+    pub cases: &'static str,
+}
+
 /// Threads take turns from the first to the last, and from the last to the first.
 pub const FORWARD: &str = "forward";
 const BACKWARD: &str = "backward";
@@ -33,6 +43,9 @@ const LATER: &str = "bf16, sequences of [150]";
 /// Cases of products whose rows are multiples of 16 bytes.
 const ALIGNED: &str = "bf16, T 35";
 
+/// The same, added to what lies in the memory of the result.
+const IN_PLACE: &str = "bf16, T 34";
+
 const ATTENTION: &str = "op.attention";
 const GRADIENT: &str = "op.attention_backward";
 
@@ -40,6 +53,24 @@ const FLASH: &str = "flash.cuh";
 const FORWARD_PASS: &str = "flash_forward.cu";
 const BACKWARD_PASS: &str = "flash_backward.cu";
 const PRODUCT: &str = "product_bf16.cu";
+pub const FINISH: &str = "finish.cu";
+
+const fn library_bug(name: &'static str, op: &'static str, cases: &'static str) -> LibraryBug {
+    LibraryBug { name, op, cases }
+}
+
+/// The bugs of products by cuBLASLt.
+pub const LIBRARY_BUGS: &[LibraryBug] = &[
+    library_bug("leading", "op.linear", ALIGNED),
+    library_bug("transpose", "op.linear_input_backward", ALIGNED),
+    library_bug("workspace", "op.linear", ALIGNED),
+    library_bug("bias", "op.linear", ALIGNED),
+    library_bug("early", "op.linear", ALIGNED),
+    library_bug("algorithm", "op.linear_weight_backward", "bf16"),
+    library_bug("alpha", "op.linear_weight_backward.2", ALIGNED),
+    library_bug("beta", "op.linear_weight_backward", ALIGNED),
+    library_bug("beta", "op.linear.2", IN_PLACE),
+];
 
 const fn bug(
     what: &'static str,
@@ -147,6 +178,10 @@ pub const BUGS: &[Bug] = &[
         ["(dp[n][r] - mean[r >> 1]) * l.slope;", "(dp[n][r] - mean[r >> 1]);"]),
     bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
         ["steps = group * tiles;", "steps = tiles;"]),
+    bug("a residual not added", ("op.linear.3", ALIGNED, FORWARD), FINISH,
+        ["if (e.residual) sum +=", "if (false) sum +="]),
+    bug("the bias of the first of 8 columns", ("op.linear", ALIGNED, FORWARD), FINISH,
+        ["sum += e.bias_f32[column];", "sum += e.bias_f32[j];"]),
     bug("the last chunk of rows lost", ("op.rms_norm_weight_backward", "", FORWARD), "column_sums.cu",
         ["k < chunks;", "k + 1 < chunks;"]),
     bug("the last of equal logits taken", ("op.cross_entropy", "", FORWARD), "rows.cu",

@@ -4,6 +4,9 @@
 //! Each bug is a text of a kernel's source and what is compiled in its place. The check of one op
 //! then runs in a process of its own, over the mock libraries, in the order of threads that shows
 //! the bug. It must fail because of what the kernel did, not because the source does not compile.
+//!
+//! Bugs of products by cuBLASLt are planted between the backend and the mock library, which then
+//! does what a wrong call would.
 
 mod bugs;
 
@@ -13,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
-use bugs::{BUGS, Bug, FORWARD};
+use bugs::{BUGS, Bug, FINISH, FORWARD, LIBRARY_BUGS, LibraryBug};
 
 /// Where the mock libraries and the kernels are kept.
 fn folder() -> &'static Path {
@@ -25,10 +28,10 @@ fn common_cache() -> PathBuf {
     folder().join("mock-cuda-kernels")
 }
 
-/// Cases of an op, in an order of threads, with kernels in `cache`.
-fn check([op, cases, threads]: [&str; 3], cache: &Path) -> Command {
+/// Cases of an op, in an order of threads, with kernels in `cache` and products of a kind.
+fn check([op, cases, threads]: [&str; 3], products: &str, cache: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_check_op"));
-    command.args([op, cases]);
+    command.args([op, cases, products]);
     command.arg(espalier_tests_gpu::libraries(folder()));
     command.arg(cache).env("MOCK_CUDA_THREADS", threads);
     command
@@ -63,7 +66,12 @@ fn lend_kernels(bug: &Bug, cache: &Path) {
 fn missed(number: usize, bug: &Bug) -> Option<String> {
     let cache = folder().join(format!("planted-{}-{number}", std::process::id()));
     lend_kernels(bug, &cache);
-    let mut command = check([bug.op, bug.cases, bug.threads], &cache);
+    let products = if bug.file == FINISH {
+        "cublaslt"
+    } else {
+        "own"
+    };
+    let mut command = check([bug.op, bug.cases, bug.threads], products, &cache);
     command.env("MOCK_NVRTC_FILE", bug.file);
     command.env("MOCK_NVRTC_FROM", bug.from);
     command.env("MOCK_NVRTC_TO", bug.to);
@@ -71,6 +79,14 @@ fn missed(number: usize, bug: &Bug) -> Option<String> {
     fs::remove_dir_all(&cache).expect("the folder");
     let is_found = said.starts_with("failed: ") && !said.contains("does not compile");
     (!is_found).then(|| format!("{}, {}: {said}", bug.op, bug.what))
+}
+
+/// What is wrong where a bug of products by the library is not found.
+fn missed_by_library(bug: &LibraryBug) -> Option<String> {
+    let mut command = check([bug.op, bug.cases, FORWARD], "cublaslt", &common_cache());
+    command.env("MOCK_CUBLASLT_BUG", bug.name);
+    let said = said(command);
+    (!said.starts_with("failed: ")).then(|| format!("{}, {}: {said}", bug.op, bug.name))
 }
 
 /// Runs `body` for each number below `count`, as many at once as the machine has cores.
@@ -103,7 +119,7 @@ fn the_checks_pass_without_bugs() {
     checks.sort_unstable();
     checks.dedup();
     let failed = each(checks.len(), |number| {
-        let said = said(check(checks[number], &common_cache()));
+        let said = said(check(checks[number], "own", &common_cache()));
         let is_met = said.starts_with("passed") || said.starts_with("skipped");
         (!is_met).then(|| format!("{:?}: {said}", checks[number]))
     });
@@ -113,12 +129,15 @@ fn the_checks_pass_without_bugs() {
 #[test]
 fn planted_bugs_are_found() {
     the_checks_pass_without_bugs();
-    let missed = each(BUGS.len(), |number| missed(number, &BUGS[number]));
+    let count = BUGS.len() + LIBRARY_BUGS.len();
+    let missed = each(count, |number| match BUGS.get(number) {
+        Some(bug) => missed(number, bug),
+        None => missed_by_library(&LIBRARY_BUGS[number - BUGS.len()]),
+    });
     assert!(
         missed.is_empty(),
-        "{} of {} bugs are not found:\n{}",
+        "{} of {count} bugs are not found:\n{}",
         missed.len(),
-        BUGS.len(),
         missed.join("\n")
     );
 }

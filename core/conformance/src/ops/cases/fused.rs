@@ -124,7 +124,7 @@ fn sum(
 
 /// Whether the output is in the memory of what is added.
 fn is_in_place(draw: &Draw, tokens: usize) -> bool {
-    draw.or([17, 33].contains(&tokens), |dice| dice.once_in(2))
+    draw.or([17, 33, 34].contains(&tokens), |dice| dice.once_in(2))
 }
 
 /// A case of a part of a product that is added to something, and their sum to a residual. The part

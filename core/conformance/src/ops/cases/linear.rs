@@ -37,7 +37,7 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// `[T, N, M]`: none, one, odd, and more than a tile of any of them.
-const SHAPES: [[usize; 3]; 8] = [
+const SHAPES: [[usize; 3]; 9] = [
     [0, 3, 5],
     [1, 1, 1],
     [1, 65, 17],
@@ -47,9 +47,10 @@ const SHAPES: [[usize; 3]; 8] = [
     [33, 67, 515],
     // Rows that are multiples of 16 bytes, which a backend may copy as such.
     [35, 72, 136],
+    [34, 24, 40],
 ];
 /// `[T, N, M]` of the weight's gradient: [`SHAPES`], and many tokens.
-pub(super) const GRADIENT_SHAPES: [[usize; 3]; 9] = [
+pub(super) const GRADIENT_SHAPES: [[usize; 3]; 10] = [
     SHAPES[0],
     SHAPES[1],
     SHAPES[2],
@@ -58,6 +59,7 @@ pub(super) const GRADIENT_SHAPES: [[usize; 3]; 9] = [
     SHAPES[5],
     SHAPES[6],
     SHAPES[7],
+    SHAPES[8],
     [300, 19, 35],
 ];
 
@@ -166,7 +168,7 @@ pub(super) fn each(
     let mut cases = Vec::new();
     for dtype in draw.each(&COMPUTE) {
         for [t, n, m] in draw.shapes(&SHAPES, Dice::product) {
-            let some = [[3, 17, 65], [33, 67, 515]].contains(&[t, n, m]);
+            let some = [[3, 17, 65], [33, 67, 515], [34, 24, 40]].contains(&[t, n, m]);
             let packed = layouts == Layouts::All && draw.or(some, |_| true);
             for weight in Weight::all(draw, [n, m], packed) {
                 let name = format!("{dtype}, T {t}, N {n}, M {m}, weight {}", weight.name);

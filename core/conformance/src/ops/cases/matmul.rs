@@ -18,13 +18,16 @@ pub const OPS: &[OpCheck] = &[OpCheck {
 }];
 
 /// `[T, I, J]`: none, one, odd, and more than a tile of any of them.
-const SHAPES: [[usize; 3]; 6] = [
+const SHAPES: [[usize; 3]; 8] = [
     [0, 3, 5],
     [1, 1, 1],
     [3, 17, 65],
     [17, 65, 3],
     [65, 130, 33],
     [33, 67, 515],
+    // Rows that are multiples of 16 bytes, which a backend may copy as such.
+    [24, 40, 72],
+    [40, 24, 16],
 ];
 
 /// The place of the tokens.
