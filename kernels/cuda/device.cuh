@@ -50,6 +50,12 @@ template <int N>
 DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+// 16 bytes. Loads stay in their order, so that those that a kernel begins with are on the way together.
+DEVICE uint4 load16(const void* p) {
+  uint4 r;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory");
+  return r;
+}
 // The value of the lane whose number differs in the bits of `mask`.
 template <class T>
 DEVICE T exchange(T x, int mask) {
@@ -86,6 +92,12 @@ DEVICE float exp2_fast(float x) {
 DEVICE float log2_fast(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// 1 / x to 1 ulp.
+DEVICE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 DEVICE uint32_t float_bits(float x) { return __float_as_uint(x); }

@@ -1,5 +1,5 @@
 // Numbers -> numbers, element by element: sums, products, functions, channels, gates, dropout.
-#include "element.cuh"
+#include "packs.cuh"
 
 // `FORWARD(T)` instantiates a kernel for the dtypes that values are computed in.
 #define EACH_VALUE(kernel) kernel(f32) kernel(bf16)
@@ -7,40 +7,40 @@
 // y = a + alpha b. y may be a.
 template <class T>
 DEVICE void add(const T* a, const T* b, T* y, float alpha, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) + alpha * widen(b[i]));
+  map(n, [&](float p, float q) { return p + alpha * q; }, y, a, b);
 }
 #define ADD(T)                                                                                                        \
-  extern "C" __global__ void add_##T(const T* a, const T* b, T* y, float alpha, int64_t n) { add<T>(a, b, y, alpha, n); } \
+  extern "C" __global__ void BY_TILES add_##T(const T* a, const T* b, T* y, float alpha, int64_t n) { add<T>(a, b, y, alpha, n); } \
   EXPORT(add_##T)
 EACH_VALUE(ADD)
 
 // y = a b.
 template <class T>
 DEVICE void multiply(const T* a, const T* b, T* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) * widen(b[i]));
+  map(n, [](float p, float q) { return p * q; }, y, a, b);
 }
 #define MULTIPLY(T)                                                                                          \
-  extern "C" __global__ void mul_##T(const T* a, const T* b, T* y, int64_t n) { multiply<T>(a, b, y, n); } \
+  extern "C" __global__ void BY_TILES mul_##T(const T* a, const T* b, T* y, int64_t n) { multiply<T>(a, b, y, n); } \
   EXPORT(mul_##T)
 EACH_VALUE(MULTIPLY)
 
 // y = a / b.
 template <class T>
 DEVICE void divide(const T* a, const T* b, T* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(a[i]) / widen(b[i]));
+  map(n, [](float p, float q) { return p / q; }, y, a, b);
 }
 #define DIVIDE(T)                                                                                          \
-  extern "C" __global__ void div_##T(const T* a, const T* b, T* y, int64_t n) { divide<T>(a, b, y, n); } \
+  extern "C" __global__ void BY_TILES div_##T(const T* a, const T* b, T* y, int64_t n) { divide<T>(a, b, y, n); } \
   EXPORT(div_##T)
 EACH_VALUE(DIVIDE)
 
 // y = alpha x. y may be x.
 template <class T>
 DEVICE void scale(const T* x, T* y, float alpha, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(alpha * widen(x[i]));
+  map(n, [&](float v) { return alpha * v; }, y, x);
 }
 #define SCALE(T)                                                                                           \
-  extern "C" __global__ void scale_##T(const T* x, T* y, float alpha, int64_t n) { scale<T>(x, y, alpha, n); } \
+  extern "C" __global__ void BY_TILES scale_##T(const T* x, T* y, float alpha, int64_t n) { scale<T>(x, y, alpha, n); } \
   EXPORT(scale_##T)
 EACH_VALUE(SCALE)
 
@@ -49,23 +49,19 @@ enum Function { EXP, LOG, SIGMOID, TANH, RSQRT };
 // y = f(x); for RSQRT 1 / sqrt(alpha x + beta).
 template <class T>
 DEVICE void function(const T* x, T* y, int which, float alpha, float beta, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    float v = widen(x[i]);
-    if (which == EXP)
-      v = expf(v);
-    else if (which == LOG)
-      v = logf(v);
-    else if (which == SIGMOID)
-      v = 1.0f / (1.0f + expf(-v));
-    else if (which == TANH)
-      v = tanhf(v);
-    else
-      v = 1.0f / sqrtf(alpha * v + beta);
-    y[i] = narrow<T>(v);
-  }
+  if (which == EXP)
+    map(n, [](float v) { return expf(v); }, y, x);
+  else if (which == LOG)
+    map(n, [](float v) { return logf(v); }, y, x);
+  else if (which == SIGMOID)
+    map(n, [](float v) { return 1.0f / (1.0f + expf(-v)); }, y, x);
+  else if (which == TANH)
+    map(n, [](float v) { return tanhf(v); }, y, x);
+  else
+    map(n, [&](float v) { return 1.0f / sqrtf(alpha * v + beta); }, y, x);
 }
 #define FUNCTION(T)                                                                                                  \
-  extern "C" __global__ void function_##T(const T* x, T* y, int32_t which, float alpha, float beta, int64_t n) {      \
+  extern "C" __global__ void BY_TILES function_##T(const T* x, T* y, int32_t which, float alpha, float beta, int64_t n) {      \
     function<T>(x, y, which, alpha, beta, n);                                                                        \
   }                                                                                                                  \
   EXPORT(function_##T)
@@ -74,36 +70,70 @@ EACH_VALUE(FUNCTION)
 // y[t, c] = x[t, c] w[c], rows of `width`.
 template <class T, class W>
 DEVICE void scale_columns(const T* x, const W* w, T* y, int64_t width, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<T>(widen(x[i]) * widen(w[i % width]));
+  constexpr int N = pack_of<T, W>();
+  bool packs = width % N == 0 && are_aligned(x, w, y);
+  int64_t begin = blockIdx.x * TILE + threadIdx.x * N;
+  for (int64_t at = begin; at < begin + TILE && at < n; at += THREADS * N) {
+    if (packs) {
+      int64_t c = cell_of(at, width).column;
+      write_pack<N>(y + at, each<N>([](float p, float q) { return p * q; }, read_pack<N>(x + at), read_pack<N>(w + c)));
+    } else {
+#pragma unroll 1
+      for (int64_t i = at; i < at + N && i < n; i++) y[i] = narrow<T>(widen(x[i]) * widen(w[cell_of(i, width).column]));
+    }
+  }
 }
 #define SCALE_COLUMNS(T, W)                                                                                       \
-  extern "C" __global__ void scale_columns_##T##_##W(const T* x, const W* w, T* y, int64_t width, int64_t n) {     \
+  extern "C" __global__ void BY_TILES scale_columns_##T##_##W(const T* x, const W* w, T* y, int64_t width, int64_t n) {     \
     scale_columns<T, W>(x, w, y, width, n);                                                                       \
   }                                                                                                               \
   EXPORT(scale_columns_##T##_##W)
 #define SCALE_COLUMNS_OF(T) SCALE_COLUMNS(T, f32) SCALE_COLUMNS(T, bf16) SCALE_COLUMNS(T, f16)
 EACH_VALUE(SCALE_COLUMNS_OF)
 
+// 1 / x, for values of T: what is rounded to bf16 needs no division.
+DEVICE float inverse(float x, f32*) { return 1.0f / x; }
+DEVICE float inverse(float x, bf16*) { return reciprocal_fast(x); }
+// 1 / (1 + e^-g).
+template <class T>
+DEVICE float sigmoid(float g) {
+  return inverse(1.0f + expf(-g), (T*)0);
+}
+
 // y = g s u with s = 1 / (1 + e^-g).
 template <class T>
 DEVICE void swiglu(const T* gate, const T* up, T* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    float g = widen(gate[i]);
-    y[i] = narrow<T>(g / (1.0f + expf(-g)) * widen(up[i]));
-  }
+  map(n, [](float g, float u) { return g * sigmoid<T>(g) * u; }, y, gate, up);
 }
 #define SWIGLU(T)                                                                                                    \
-  extern "C" __global__ void swiglu_##T(const T* gate, const T* up, T* y, int64_t n) { swiglu<T>(gate, up, y, n); } \
+  extern "C" __global__ void BY_TILES swiglu_##T(const T* gate, const T* up, T* y, int64_t n) { swiglu<T>(gate, up, y, n); } \
   EXPORT(swiglu_##T)
 EACH_VALUE(SWIGLU)
 
 // dg = dy u s (1 + g (1 - s)), du = dy g s.
 template <class T>
 DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    float d = widen(dy[i]), g = widen(gate[i]), u = widen(up[i]), s = 1.0f / (1.0f + expf(-g));
-    dgate[i] = narrow<T>(d * u * s * (1.0f + g * (1.0f - s)));
-    dup[i] = narrow<T>(d * g * s);
+  constexpr int N = pack_of<T>();
+  auto of_gate = [](float d, float g, float u) {
+    float s = sigmoid<T>(g);
+    return d * u * s * (1.0f + g * (1.0f - s));
+  };
+  auto of_up = [](float d, float g) { return d * g * sigmoid<T>(g); };
+  bool packs = are_aligned(dy, gate, up, dgate, dup);
+  int64_t begin = blockIdx.x * TILE + threadIdx.x * N;
+  for (int64_t at = begin; at < begin + TILE && at < n; at += THREADS * N) {
+    if (packs && at + N <= n) {
+      Numbers<N> d = read_pack<N>(dy + at), g = read_pack<N>(gate + at), u = read_pack<N>(up + at);
+      write_pack<N>(dgate + at, each<N>(of_gate, d, g, u));
+      write_pack<N>(dup + at, each<N>(of_up, d, g));
+    } else {
+#pragma unroll 1
+      for (int64_t i = at; i < at + N && i < n; i++) {
+        float d = widen(dy[i]), g = widen(gate[i]), u = widen(up[i]);
+        dgate[i] = narrow<T>(of_gate(d, g, u));
+        dup[i] = narrow<T>(of_up(d, g));
+      }
+    }
   }
 }
 #define SWIGLU_BACKWARD(T)                                                                                               \
@@ -119,9 +149,17 @@ template <class T>
 DEVICE void dropout(const T* x, const int32_t* sequences, const int32_t* positions, T* y, uint32_t key0, uint32_t key1,
                     uint32_t site, uint32_t threshold, float factor, int64_t tokens, int64_t width) {
   int64_t blocks = (width + 3) / 4;
+  bool packs = width % 4 == 0 && are_aligned(x, y);
   for (int64_t i = first_element(); i < tokens * blocks; i += element_stride()) {
-    int64_t t = i / blocks, c = i % blocks;
+    auto [t, c] = cell_of(i, blocks);
     Words drawn = philox(key0, key1, (uint32_t)c, (uint32_t)positions[t], (uint32_t)sequences[t], site);
+    if (packs) {
+      Numbers<4> v = read_pack<4>(x + 4 * i);
+#pragma unroll
+      for (int k = 0; k < 4; k++) v.of[k] = (drawn.word[k] >> 8) >= threshold ? v.of[k] * factor : 0.0f;
+      write_pack<4>(y + 4 * i, v);
+      continue;
+    }
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       int64_t at = t * width + 4 * c + k;

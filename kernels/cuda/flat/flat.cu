@@ -1,12 +1,12 @@
 // Flat runs of numbers: casts, initial values, sums of squares, the first number that is not finite.
-#include "element.cuh"
+#include "packs.cuh"
 
 template <class T, class U>
 DEVICE void cast(const T* x, U* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<U>(widen(x[i]));
+  map(n, [](float v) { return v; }, y, x);
 }
 #define CAST(T, U)                                                                               \
-  extern "C" __global__ void cast_##T##_##U(const T* x, U* y, int64_t n) { cast<T, U>(x, y, n); } \
+  extern "C" __global__ void BY_TILES cast_##T##_##U(const T* x, U* y, int64_t n) { cast<T, U>(x, y, n); } \
   EXPORT(cast_##T##_##U)
 CAST(f32, f32)
 CAST(f32, bf16)
@@ -21,10 +21,10 @@ CAST(f16, f16)
 // y += x, a gradient of a param.
 template <class T, class G>
 DEVICE void accumulate(const T* x, G* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = narrow<G>(widen(y[i]) + widen(x[i]));
+  map(n, [](float sum, float v) { return sum + v; }, y, y, x);
 }
 #define ACCUMULATE(T, G)                                                                                              \
-  extern "C" __global__ void accumulate_##T##_##G(const T* x, G* y, int64_t n) { accumulate<T, G>(x, y, n); }          \
+  extern "C" __global__ void BY_TILES accumulate_##T##_##G(const T* x, G* y, int64_t n) { accumulate<T, G>(x, y, n); }          \
   EXPORT(accumulate_##T##_##G)
 ACCUMULATE(f32, f32)
 ACCUMULATE(f32, bf16)

@@ -20,6 +20,9 @@ use crate::tables::DeviceTable;
 /// Threads of a block, as `kernels/cuda/element.cuh` has it.
 pub const THREADS: u64 = 256;
 
+/// Elements of a block's tile, as `kernels/cuda/packs.cuh` has it.
+pub const TILE: usize = 16 * THREADS as usize;
+
 /// Shared memory that a kernel may have without asking.
 const ORDINARY_SHARED_BYTES: u32 = 48 << 10;
 
@@ -186,6 +189,14 @@ impl Function {
             )
         };
         card.called(&self.name, code)
+    }
+
+    /// Puts a kernel with a block for each tile of `elements` elements on this thread's stream.
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn launch_tiles(&self, elements: usize, arguments: &Arguments) -> Result<()> {
+        self.launch([elements.div_ceil(TILE) as u64, 1, 1], 0, arguments)
     }
 
     /// Puts a kernel that takes turns over `elements` elements on this thread's stream.

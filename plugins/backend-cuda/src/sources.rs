@@ -22,6 +22,7 @@ macro_rules! source {
 pub const HEADERS: &[Source] = &[
     source!("", "device.cuh"),
     source!("", "element.cuh"),
+    source!("", "packs.cuh"),
     source!("linear/", "decode.cuh"),
     source!("linear/", "product.cuh"),
     source!("attention/", "shape.cuh"),

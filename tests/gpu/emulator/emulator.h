@@ -421,6 +421,13 @@ DEVICE void copy_async_wait() {
   f.copies.swap(left);
 }
 
+DEVICE uint4 load16(const void* p) {
+  if ((uintptr_t)p & 15) emulator::fail("load16: an address that is not aligned to 16 bytes");
+  uint4 r;
+  memcpy(&r, p, 16);
+  return r;
+}
+
 template <class T>
 DEVICE T exchange(T x, int mask) {
   auto* own = emulator::collective("exchange", &x, sizeof x, [mask](unsigned char(*slots)[64]) {
@@ -449,6 +456,7 @@ DEVICE uint16_t float_to_f16_bits(float x) {
 }
 DEVICE float exp2_fast(float x) { return exp2f(x); }
 DEVICE float log2_fast(float x) { return log2f(x); }
+DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
 DEVICE uint32_t float_bits(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);

@@ -38,7 +38,7 @@ fn add(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         );
         let arguments = Arguments::new().at(a).at(b).at(y);
         let arguments = arguments.with(alpha).with(elements(y) as i64);
-        kernel.launch_over(elements(y), &arguments)
+        kernel.launch_tiles(elements(y), &arguments)
     });
     Ok(made.in_place_of(0))
 }
@@ -54,7 +54,7 @@ fn of_two(asked: &Asked<'_>, kit: &Kit, name: &str) -> Result<Made> {
             call.output_place(0),
         );
         let arguments = Arguments::new().at(a).at(b).at(y);
-        kernel.launch_over(elements(y), &arguments.with(elements(y) as i64))
+        kernel.launch_tiles(elements(y), &arguments.with(elements(y) as i64))
     }))
 }
 
@@ -66,7 +66,7 @@ fn scale(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let (x, y) = (call.input_place(0), call.output_place(0));
         let arguments = Arguments::new().at(x).at(y);
         let arguments = arguments.with(alpha).with(elements(y) as i64);
-        kernel.launch_over(elements(y), &arguments)
+        kernel.launch_tiles(elements(y), &arguments)
     });
     Ok(made.in_place_of(0))
 }
@@ -84,7 +84,7 @@ fn function(asked: &Asked<'_>, kit: &Kit, which: i32) -> Result<Made> {
         let (x, y) = (call.input_place(0), call.output_place(0));
         let arguments = Arguments::new().at(x).at(y).with(which);
         let arguments = arguments.with(alpha).with(beta).with(elements(y) as i64);
-        kernel.launch_over(elements(y), &arguments)
+        kernel.launch_tiles(elements(y), &arguments)
     }))
 }
 
@@ -100,7 +100,7 @@ fn scale_channels(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             call.output_place(0),
         );
         let arguments = Arguments::new().at(x).at(w).at(y).with(width);
-        kernel.launch_over(elements(y), &arguments.with(elements(y) as i64))
+        kernel.launch_tiles(elements(y), &arguments.with(elements(y) as i64))
     }))
 }
 
@@ -116,7 +116,7 @@ fn scale_by(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             call.output_place(0),
         );
         let arguments = Arguments::new().at(x).at(f).at(y).with(width);
-        kernel.launch_over(elements(y), &arguments.with(elements(y) as i64))
+        kernel.launch_tiles(elements(y), &arguments.with(elements(y) as i64))
     }))
 }
 
@@ -127,7 +127,7 @@ fn swiglu_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let [dy, gate, up] = [0, 1, 2].map(|index| call.input_place(index));
         let [dgate, dup] = [0, 1].map(|index| call.output_place(index));
         let arguments = Arguments::new().at(dy).at(gate).at(up).at(dgate).at(dup);
-        kernel.launch_over(elements(dy), &arguments.with(elements(dy) as i64))
+        kernel.launch_tiles(elements(dy), &arguments.with(elements(dy) as i64))
     }))
 }
 

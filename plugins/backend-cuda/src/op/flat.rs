@@ -42,7 +42,7 @@ fn cast(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     Ok(Made::new(move |call| {
         let (x, y) = (call.input_place(0), call.output_place(0));
         let arguments = Arguments::new().at(x).at(y).with(elements(y) as i64);
-        kernel.launch_over(elements(y), &arguments)
+        kernel.launch_tiles(elements(y), &arguments)
     }))
 }
 

@@ -27,7 +27,7 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             return Ok(());
         }
         let arguments = Arguments::new().with(values).at(y);
-        copy.launch_over(elements(y), &arguments.with(elements(y) as i64))
+        copy.launch_tiles(elements(y), &arguments.with(elements(y) as i64))
     }))
 }
 
@@ -38,6 +38,6 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     Ok(Made::new(move |call| {
         let (dy, dparam) = (call.input_place(0), call.output_place(0));
         let arguments = Arguments::new().at(dy).at(dparam).with(elements(dy) as i64);
-        kernel.launch_over(elements(dy), &arguments)
+        kernel.launch_tiles(elements(dy), &arguments)
     }))
 }

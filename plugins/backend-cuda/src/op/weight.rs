@@ -131,7 +131,7 @@ impl Weight {
             Kind::Cast { kernel, bytes } => {
                 let from = start() + (begin * bytes) as u64;
                 let arguments = Arguments::new().with(from).with(workspace);
-                kernel.launch_over(count, &arguments.with(count as i64))?;
+                kernel.launch_tiles(count, &arguments.with(count as i64))?;
                 Ok(workspace)
             }
             Kind::Packed { kernel, tables } => {
