@@ -6,6 +6,7 @@ use espalier_interface::Result;
 use super::{Op, computed, elements, op, version};
 use crate::arguments::{Argument, Arguments};
 use crate::kit::Kit;
+use crate::modules::THREADS;
 use crate::sources::ROPE;
 
 pub const OPS: &[Op] = &[
@@ -19,6 +20,17 @@ pub const OPS: &[Op] = &[
 
 /// Most frequencies of a launch, as the kernel has it.
 const MOST: usize = 512;
+
+/// Pairs of values that a block turns at least where there are as many: 8 for each thread.
+const PAIRS_OF_BLOCK: usize = 8 * THREADS as usize;
+
+/// A cosine and a sine, in shared memory.
+const TURN_BYTES: usize = 8;
+
+/// Tokens of a block, each of `pairs` pairs of values.
+fn rows_of_block(pairs: usize) -> usize {
+    (PAIRS_OF_BLOCK / pairs.max(1)).max(1)
+}
 
 /// Frequencies or amplitudes, as the kernels take them.
 #[repr(C)]
@@ -57,13 +69,16 @@ fn rope(asked: &Asked<'_>, kit: &Kit, sign: f32) -> Result<Made> {
     let kernel = kit.function(ROPE, &format!("rope_{dtype}"))?;
     Ok(Made::new(move |call| {
         let positions = call.input_place(values);
+        let tokens = call.tokens;
         for (index, &width) in widths.iter().enumerate() {
             let (x, y) = (call.input_place(index), call.output_place(index));
             let arguments = Arguments::new().at(x).at(positions).at(y).with(frequencies);
             let arguments = arguments.with(half as i32).with(head as i32);
-            let arguments = arguments.with(scaling).with(sign);
-            let arguments = arguments.with(width as i64).with(call.tokens as i64);
-            kernel.launch_over(call.tokens * width / head * (head - half), &arguments)?;
+            let rows = rows_of_block(width / head * half);
+            let arguments = arguments.with(scaling).with(sign).with(rows as i32);
+            let arguments = arguments.with(width as i64).with(tokens as i64);
+            let blocks = [tokens.div_ceil(rows) as u64, 1, 1];
+            kernel.launch(blocks, (rows * half * TURN_BYTES) as u32, &arguments)?;
         }
         Ok(())
     }))
