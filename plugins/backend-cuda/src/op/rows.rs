@@ -6,7 +6,7 @@ use espalier_interface::Result;
 use super::{Op, computed, elements, op, reduced, stored};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
-use crate::modules::THREADS;
+use crate::modules::TILE;
 use crate::sources::ROWS;
 
 pub const OPS: &[Op] = &[
@@ -22,11 +22,11 @@ pub const OPS: &[Op] = &[
     op("scale_trained", scale_trained),
 ];
 
-/// Shared memory of a sum or a maximum over a block.
+/// Shared memory of a maximum over a block.
 const SHARED_BYTES: u32 = 32;
 
-/// Blocks of a row where each has several.
-const BLOCKS_OF_ROW: u64 = 16;
+/// Shared memory of what the 8 warps of a block know of a row: 3 numbers each.
+const ONLINE_BYTES: u32 = 8 * 12;
 
 /// Rows that one launch has at most, where they are the second extent of its grid.
 const MOST_ROWS: usize = 65_535;
@@ -47,7 +47,7 @@ fn cross_entropy(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             .at(lse)
             .at(correct);
         let arguments = arguments.with(width).with(faults.address());
-        kernel.launch([call.tokens as u64, 1, 1], SHARED_BYTES, &arguments)
+        kernel.launch([call.tokens as u64, 1, 1], ONLINE_BYTES, &arguments)
     }))
 }
 
@@ -62,7 +62,7 @@ fn cross_entropy_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let [factor] = call.scalars_at(places);
         let [logits, labels, lse] = [0, 1, 2].map(|index| call.input_place(index));
         let dlogits = call.output_place(0);
-        let blocks = (width as u64).div_ceil(THREADS).min(BLOCKS_OF_ROW);
+        let blocks = width.div_ceil(TILE) as u64;
         for first in (0..call.tokens).step_by(MOST_ROWS) {
             let rows = MOST_ROWS.min(call.tokens - first);
             let from =
