@@ -1,25 +1,39 @@
 // Tokens -> rows of a table, and the table's gradient.
-#include "element.cuh"
+#include "packs.cuh"
 
 // A token that is not in the vocabulary.
 constexpr int32_t BAD_TOKEN = 2;
 
-// y[t] = W[token_t]; element (v, c) of the table is at v row + c column.
+// y[t] = W[token_t]; element (v, c) of the table is at v row + c column. A row has `tiles` blocks.
 template <class W, class T>
 DEVICE void embedding(const int32_t* tokens, const W* table, T* y, int64_t row, int64_t column, int64_t vocabulary,
-                      int64_t width, int64_t n, Fault* fault) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
-    int64_t t = i / width, c = i % width;
-    int32_t token = tokens[t];
-    bool bad = token < 0 || token >= vocabulary;
-    if (bad) report(fault, BAD_TOKEN, (int32_t)t, token, (int32_t)vocabulary);
-    y[i] = narrow<T>(bad ? NOT_A_NUMBER : widen(table[token * row + c * column]));
+                      int64_t width, int32_t tiles, Fault* fault) {
+  uint32_t t = blockIdx.x / (uint32_t)tiles;
+  int32_t token = tokens[t];
+  bool bad = token < 0 || token >= vocabulary;
+  if (bad && threadIdx.x == 0) report(fault, BAD_TOKEN, (int32_t)t, token, (int32_t)vocabulary);
+  constexpr int N = pack_of<W, T>();
+  y += t * width;
+  table += bad ? 0 : token * row;
+  int64_t tile = (blockIdx.x - t * tiles) * TILE, begin = tile + threadIdx.x * N;
+  bool packs = !bad && column == 1 && are_aligned(table, y);
+  if (packs && tile + TILE <= width) {
+    map_packs<N>([](float v) { return v; }, y + begin, load_packs<N>(table + begin));
+    return;
+  }
+  for (int64_t c = begin; c < tile + TILE && c < width; c += THREADS * N) {
+    if (packs && c + N <= width) {
+      write_pack<N>(y + c, read_pack<N>(table + c));
+    } else {
+#pragma unroll 1
+      for (int64_t i = c; i < c + N && i < width; i++) y[i] = narrow<T>(bad ? NOT_A_NUMBER : widen(table[i * column]));
+    }
   }
 }
 #define EMBEDDING(W, T)                                                                                                   \
   extern "C" __global__ void embedding_##W##_##T(const int32_t* tokens, const W* table, T* y, int64_t row, int64_t column, \
-                                                 int64_t vocabulary, int64_t width, int64_t n, Fault* fault) {            \
-    embedding<W, T>(tokens, table, y, row, column, vocabulary, width, n, fault);                                          \
+                                                 int64_t vocabulary, int64_t width, int32_t tiles, Fault* fault) {        \
+    embedding<W, T>(tokens, table, y, row, column, vocabulary, width, tiles, fault);                                      \
   }                                                                                                                       \
   EXPORT(embedding_##W##_##T)
 

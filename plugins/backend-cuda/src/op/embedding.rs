@@ -3,9 +3,10 @@
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
-use super::{Op, computed, elements, gradient, op, stored};
+use super::{Op, computed, gradient, op, stored};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
+use crate::modules::TILE;
 use crate::sources::EMBEDDING;
 
 pub const OPS: &[Op] = &[op("embedding", forward), op("embedding_backward", backward)];
@@ -51,8 +52,10 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let arguments = Arguments::new().at(tokens).at(call.param_place(0)).at(y);
         let [row, column] = table.strides;
         let arguments = arguments.with(row).with(column).with(table.vocabulary);
-        let arguments = arguments.with(table.width).with(elements(y) as i64);
-        kernel.launch_over(elements(y), &arguments.with(faults.address()))
+        let tiles = (table.width as usize).div_ceil(TILE);
+        let arguments = arguments.with(table.width).with(tiles as i32);
+        let blocks = [(call.tokens * tiles) as u64, 1, 1];
+        kernel.launch(blocks, 0, &arguments.with(faults.address()))
     }))
 }
 

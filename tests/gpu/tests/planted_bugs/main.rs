@@ -48,9 +48,9 @@ fn said(mut command: Command) -> String {
 /// Puts the common kernels that a bug does not touch into `cache`.
 fn lend_kernels(bug: &Bug, cache: &Path) {
     fs::create_dir_all(cache).expect("a folder");
-    // A header of one op has the begin of the names of its kernels; the other is in all of them.
+    // A header of one op has the begin of the names of its kernels; the others are in most of them.
     let stem = bug.file.split('.').next().unwrap_or_default();
-    if stem == "element" {
+    if ["element", "packs"].contains(&stem) {
         return;
     }
     for entry in fs::read_dir(common_cache()).into_iter().flatten().flatten() {
