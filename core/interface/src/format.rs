@@ -4,6 +4,7 @@
 
 mod codes;
 mod decode;
+mod device_code;
 mod validate;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::DType;
 
 pub use codes::{BitOrder, Codes};
+pub use device_code::DeviceCode;
 
 /// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +150,8 @@ pub enum Decoding {
         /// Zero point of each block.
         zero: BlockValues,
     },
-    /// No description covers it: the host calls the plugin's `decode`.
+    /// No description covers it: the host calls the plugin's `decode`, and devices run its
+    /// [`DeviceCode`].
     Callback,
 }
 

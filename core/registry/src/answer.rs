@@ -5,7 +5,7 @@ mod model;
 
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::adaptation::Site;
-use espalier_interface::format::Format;
+use espalier_interface::format::{DeviceCode, Format};
 use espalier_interface::schedule::{Act, Action, Schedule, ShardingRequest};
 use espalier_interface::{
     Adapter, Backend, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
@@ -68,6 +68,22 @@ pub fn format(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<Form
         }
     };
     answer().map_err(|error| quantizer.failed("format", error))
+}
+
+/// The code with which devices decode weights of `quantizer`, if it has one.
+///
+/// # Errors
+/// The quantizer's error, and `PROTOCOL` for a text that is too long or lacks the function; with
+/// the quantizer's name.
+pub fn device_code(quantizer: &Chosen<dyn Quantizer>) -> PluginResult<Option<DeviceCode>> {
+    let answer = quantizer.plugin.device_code().and_then(|code| {
+        let checked = code.as_ref().map_or(Ok(()), DeviceCode::validate);
+        checked.map_err(|error| lie(error.message)).map(|()| code)
+    });
+    answer.map_err(|error| {
+        let name = &quantizer.identity.component;
+        PluginError::new(error.code, format!("quantizer `{name}`: {}", error.message))
+    })
 }
 
 /// Bytes of workspace that `quantizer` needs for a weight of `shape`.

@@ -11,7 +11,7 @@ use espalier_interface::adaptation::{
     Adaptation, AdapterParam, BaseChange, Join, ReplacedNorm, Site, SiteKind,
 };
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec,
 };
 use espalier_interface::graph::{Attributes, Dim, Graph, Source};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
@@ -53,6 +53,7 @@ fn samples() -> Vec<(&'static str, String)> {
     vec![
         ("Descriptor", shown(&descriptor())),
         ("Format", shown(&formats())),
+        ("DeviceCode", shown(&DeviceCode::cuda("a text"))),
         ("Model", shown(&model())),
         ("Adaptation", shown(&adaptation())),
         ("Site", shown(&sites())),
@@ -363,6 +364,7 @@ fn kernel() -> KernelRequest {
             param(WeightLayout::Dense(DType::BF16)),
             param(WeightLayout::Packed(Box::new(format))),
         ],
+        device_code: vec![None, Some(DeviceCode::cuda("a text"))],
         outputs: vec![operand(DType::REDUCE)],
         max_tokens: 7,
         max_sequences: 8,

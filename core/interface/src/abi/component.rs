@@ -41,6 +41,7 @@ pub const METHODS: [(Role, &[&str]); 6] = [
         &[
             "format",
             "encode_workspace",
+            "device_code",
             "saved_form",
             "quantization_config",
             "options_from_saved",
@@ -139,6 +140,7 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             (Instance::Quantizer(quantizer), "encode_workspace") => {
                 to_bytes(&quantizer.encode_workspace(from_bytes(request)?)?)
             }
+            (Instance::Quantizer(quantizer), "device_code") => to_bytes(&quantizer.device_code()?),
             (Instance::Quantizer(quantizer), "saved_form") => {
                 let (shape, dtype) = from_bytes(request)?;
                 to_bytes(&quantizer.saved_form(shape, dtype)?)

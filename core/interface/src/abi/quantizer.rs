@@ -10,10 +10,10 @@ use super::Opaque;
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, guard, plain};
 use crate::declaration::Instance;
-use crate::format::Format;
+use crate::format::{DeviceCode, Format};
 use crate::role::Quantizer;
 use crate::saved_form::{SavedDescription, SavedForm, SavedModel};
-use crate::{DType, Options, PluginError, Result};
+use crate::{DType, ErrorCode, Options, PluginError, Result};
 
 /// Version of [`QuantizerTable`].
 pub const QUANTIZER_VERSION: u32 = 1;
@@ -189,6 +189,14 @@ impl Quantizer for QuantizerProxy {
         };
         let _inside = self.handle.site.enter("decode");
         plain((self.table.decode)(self.handle.raw, call))
+    }
+
+    fn device_code(&self) -> Result<Option<DeviceCode>> {
+        match self.handle.call("device_code", &()) {
+            // Built for an interface before 0.9.
+            Err(error) if error.code == ErrorCode::UNSUPPORTED => Ok(None),
+            answer => answer,
+        }
     }
 
     fn saved_form(&self, shape: [u64; 2], dtype: DType) -> Result<SavedForm> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::OpId;
 use crate::DType;
-use crate::format::Format;
+use crate::format::{DeviceCode, Format};
 use crate::graph::{Attributes, Dim};
 
 /// An operand of a kernel: a value of a graph with its dtype resolved.
@@ -48,12 +48,20 @@ pub struct KernelRequest {
     pub inputs: Vec<Operand>,
     /// Params read.
     pub params: Vec<ParamOperand>,
+    /// For each param whose format is [`crate::format::Decoding::Callback`], the quantizer's code
+    /// for devices, if it has one. One entry a param, or no entries.
+    #[serde(default, skip_serializing_if = "is_without_code")]
+    pub device_code: Vec<Option<DeviceCode>>,
     /// Values written, or added to where the op says so.
     pub outputs: Vec<Operand>,
     /// Largest `T` of any launch.
     pub max_tokens: u64,
     /// Largest `S` of any launch.
     pub max_sequences: u64,
+}
+
+fn is_without_code(code: &[Option<DeviceCode>]) -> bool {
+    code.iter().all(Option::is_none)
 }
 
 impl Operand {
@@ -83,10 +91,16 @@ impl KernelRequest {
             attributes: Attributes::new(),
             inputs: Vec::new(),
             params: Vec::new(),
+            device_code: Vec::new(),
             outputs: Vec::new(),
             max_tokens: 0,
             max_sequences: 0,
         }
+    }
+
+    /// The code that decodes param `index` on a device, if its quantizer has one.
+    pub fn device_code_of(&self, index: usize) -> Option<&DeviceCode> {
+        self.device_code.get(index)?.as_ref()
     }
 
     /// The op's name and version.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
-use crate::format::Format;
+use crate::format::{DeviceCode, Format};
 use crate::saved_form::{SavedDescription, SavedForm, SavedModel};
 use crate::{DType, Options, PluginError, Result};
 
@@ -58,6 +58,16 @@ pub trait Quantizer: Send + Sync {
         out: &mut [f32],
     ) -> Result<()> {
         self.format(shape)?.decode(segments, rows, cols, out)
+    }
+
+    /// Code that decodes a format that has no description ([`crate::format::Decoding::Callback`])
+    /// on devices. None where there is no such code, or where the format is described: a
+    /// description is all that a device needs.
+    ///
+    /// # Errors
+    /// `INVALID` where the options do not fit.
+    fn device_code(&self) -> Result<Option<DeviceCode>> {
+        Ok(None)
     }
 
     /// The tensors of a packed weight `[N, M]` in a checkpoint; the dense weight had the dtype

@@ -1,5 +1,6 @@
 //! Requests -> kernels; equal requests share one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use espalier_interface::{
 };
 use espalier_plan::plan::RunPlan;
 use espalier_plan::shard_layout::ShardLayout;
-use espalier_registry::Chosen;
+use espalier_registry::{Chosen, answer};
 
 use super::super::work_counter::CallCost;
 use super::{PreparedStep, PreparedUnit, TrainedKernels};
@@ -130,21 +131,24 @@ impl<'a> Maker<'a> {
     }
 
     fn kernel(&mut self, request: &KernelRequest, params: &[usize]) -> Result<Kernel> {
-        let decoders: Vec<Option<Decoder>> = request
-            .params
-            .iter()
-            .zip(params)
-            .map(|(operand, param)| match &operand.layout {
-                WeightLayout::Packed(format) if format.decoding == Decoding::Callback => {
-                    let quantizer = self.quantizers.get(param)?;
-                    let name = &self.params[*param].name;
-                    let callback = Callback::new(quantizer, name, format.shape);
-                    self.callbacks.push(callback);
-                    Some(callback.decoder())
-                }
-                _ => None,
-            })
-            .collect();
+        let mut decoders: Vec<Option<Decoder>> = vec![None; request.params.len()];
+        let mut request = Cow::Borrowed(request);
+        for (index, param) in params.iter().enumerate().take(decoders.len()) {
+            let WeightLayout::Packed(format) = &request.params[index].layout else {
+                continue;
+            };
+            let quantizer = self.quantizers.get(param);
+            if let (Decoding::Callback, Some(quantizer)) = (&format.decoding, quantizer) {
+                let name = &self.params[*param].name;
+                let callback = Callback::new(quantizer, name, format.shape);
+                self.callbacks.push(callback);
+                decoders[index] = Some(callback.decoder());
+                let request = request.to_mut();
+                request.device_code.resize(decoders.len(), None);
+                request.device_code[index] = answer::device_code(quantizer)?;
+            }
+        }
+        let request = request.as_ref();
         let prepared = self.kernels.prepare(self.ops, request, &decoders)?;
         self.workspace_bytes = self.workspace_bytes.max(prepared.workspace_bytes);
         Ok(prepared.kernel)
