@@ -11,6 +11,7 @@ mod adamw8bit;
 mod case;
 mod cases;
 mod compare;
+mod decoded;
 mod dice;
 mod draw;
 pub mod elementwise;
@@ -30,6 +31,7 @@ pub mod updates;
 use espalier_interface::Device;
 
 use crate::checked::{Checked, Fault, ensure};
+pub use decoded::decoded;
 pub use draw::Draw;
 use launch::Ran;
 pub use op_check::OpCheck;

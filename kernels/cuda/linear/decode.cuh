@@ -18,24 +18,22 @@
 //                      byte, 0 where it is in the lowest
 //   CODES_IN_WORDS     16 codes are at the same bits of 16 bytes
 //   ONE_BLOCK          defined where 16 neighbours from a multiple of 16 on have one block
+//
+// A format without a description has DEVICE_CODE instead, and before the kernel the function `device_code::decode_elements`, which
+// its quantizer brings.
 #pragma once
-#include "element.cuh"
+#include "segments.cuh"
 
-constexpr int MOST_SEGMENTS = 16;
-struct Segments {
-  const uint8_t* start[MOST_SEGMENTS];
-};
+#if defined(CODE_BITS) || defined(DEVICE_CODE)
+#define PACKED
+#endif
+
 // Values of codes, and of the codes of block values that are quantized again.
 struct Tables {
   float codes[256];
   float scales[256];
   float zeros[256];
 };
-// A number as stored.
-template <class T>
-DEVICE float number(const uint8_t* segment, uint64_t at) {
-  return widen(((const T*)segment)[at]);
-}
 
 // This block's copy of tables, in shared memory of as many bytes. All threads call it.
 DEVICE const Tables& shared_tables(const Tables& given, unsigned char* memory) {
@@ -67,8 +65,8 @@ DEVICE float value_of(const Tables& tables, uint32_t code, float zero) {
 #define ZERO(block) 0.0f
 #endif
 
-DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns) {
-  uint64_t row = i / columns, column = i - row * columns, block = BLOCK_OF(i, row, column);
+DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape) {
+  uint64_t row = i / shape.columns, column = i - row * shape.columns, block = BLOCK_OF(i, row, column);
   (void)row;
   (void)column;
   const CODE_WORD* words = (const CODE_WORD*)segment(CODE_SEGMENT);
@@ -109,7 +107,7 @@ DEVICE void read_codes(const uint8_t* words, uint64_t i, uint32_t (&code)[RUN]) 
 }
 
 // The values of 16 elements from element i on, a multiple of 16.
-DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, uint64_t columns, float (&v)[RUN]) {
+DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape, float (&v)[RUN]) {
   uint32_t code[RUN];
   read_codes(segment(CODE_SEGMENT), i, code);
 #ifdef ONE_BLOCK
@@ -120,7 +118,7 @@ DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t 
 #else
 #pragma unroll
   for (int k = 0; k < RUN; k++) {
-    uint64_t row = (i + k) / columns, column = i + k - row * columns, block = BLOCK_OF(i + k, row, column);
+    uint64_t row = (i + k) / shape.columns, column = i + k - row * shape.columns, block = BLOCK_OF(i + k, row, column);
     (void)row;
     (void)column;
     v[k] = value_of(tables, code[k], ZERO(block)) * (SCALE(block));
@@ -129,7 +127,46 @@ DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t 
 }
 constexpr bool HAS_RUNS = true;
 #else
-DEVICE void decode_run(const Segments&, const Tables&, uint64_t, uint64_t, float (&)[RUN]) {}
+DEVICE void decode_run(const Segments&, const Tables&, uint64_t, const Shape&, float (&)[RUN]) {}
 constexpr bool HAS_RUNS = false;
 #endif
+
+// y[k] = the value of element begin + k, for `count` elements.
+template <class T>
+DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
+  bool runs = HAS_RUNS && begin % RUN == 0;
+  for (uint64_t k = RUN * (uint64_t)first_element(); k < count; k += RUN * (uint64_t)element_stride()) {
+    float v[RUN];
+    if (runs && k + RUN <= count) {
+      decode_run(segments, tables, begin + k, shape, v);
+      write_run(y + k, v);
+    } else {
+      for (uint64_t at = k; at < k + RUN && at < count; at++) y[at] = narrow<T>(element(segments, tables, begin + at, shape));
+    }
+  }
+}
+#elif defined(DEVICE_CODE)
+// The values of 16 elements from element i on, a multiple of 16.
+DEVICE void decode_run(const Segments& segments, const Tables&, uint64_t i, const Shape& shape, float (&v)[RUN]) {
+  device_code::decode_elements(segments, shape, i, RUN, v);
+}
+
+// y[k] = the value of element begin + k, for `count` elements. The first and the last run may be in part beyond them.
+template <class T>
+DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
+  uint64_t elements = shape.rows * shape.columns, end = begin + count;
+  for (uint64_t run = begin / RUN + (uint64_t)first_element(); run * RUN < end; run += (uint64_t)element_stride()) {
+    uint64_t i = run * RUN;
+    float v[RUN];
+    if (begin % RUN == 0 && i + RUN <= end) {
+      decode_run(segments, tables, i, shape, v);
+      write_run(y + (i - begin), v);
+    } else {
+      int held = elements - i < RUN ? (int)(elements - i) : RUN;
+      device_code::decode_elements(segments, shape, i, held, v);
+      for (int k = 0; k < held; k++)
+        if (i + k >= begin && i + k < end) y[i + k - begin] = narrow<T>(v[k]);
+    }
+  }
+}
 #endif

@@ -1,32 +1,32 @@
 // A few rows times a weight `[columns, depth]`, as generation needs it: each weight is read once, and decoded on the way.
 //
 // A warp has a column: its lanes decode runs of neighbours, multiply them with each row and add in an order that the depth fixes.
-// The depth is a multiple of 16. Without the description of a format the weight is dense, of WEIGHT.
+// The depth is a multiple of 16. Without a format's description or device code the weight is dense, of WEIGHT.
 #include "decode.cuh"
 #include "product.cuh"
 
 // Most rows.
 constexpr int ROWS = 8;
 
-#ifdef CODE_BITS
+#ifdef PACKED
 struct Weight {
   Segments segments;
   Tables tables;
 };
-DEVICE void weight_run(const Weight& weight, const Tables& tables, uint64_t i, uint64_t depth, float (&w)[RUN]) {
-  decode_run(weight.segments, tables, i, depth, w);
+DEVICE void weight_run(const Weight& weight, const Tables& tables, uint64_t i, const Shape& shape, float (&w)[RUN]) {
+  decode_run(weight.segments, tables, i, shape, w);
 }
 #else
 struct Weight {
   const WEIGHT* start;
 };
-DEVICE void weight_run(const Weight& weight, const Tables&, uint64_t i, uint64_t, float (&w)[RUN]) { read_run(weight.start + i, w); }
+DEVICE void weight_run(const Weight& weight, const Tables&, uint64_t i, const Shape&, float (&w)[RUN]) { read_run(weight.start + i, w); }
 #endif
 
 template <class X>
 DEVICE void few_rows(const X* x, const Weight& weight, X* y, const Extents& n, const Epilogue<X>& e) {
   SHARED(memory);
-#ifdef CODE_BITS
+#ifdef PACKED
   const Tables& tables = shared_tables(weight.tables, memory);
 #else
   const Tables& tables = *(const Tables*)memory;
@@ -34,10 +34,11 @@ DEVICE void few_rows(const X* x, const Weight& weight, X* y, const Extents& n, c
   int lane = threadIdx.x & 31;
   int64_t column = (int64_t)blockIdx.x * (THREADS / 32) + (threadIdx.x >> 5);
   if (column >= n.columns) return;
+  Shape shape = {(uint64_t)n.columns, (uint64_t)n.depth};
   float sum[ROWS] = {};
   for (int64_t k = lane * RUN; k < n.depth; k += 32 * RUN) {
     float w[RUN];
-    weight_run(weight, tables, (uint64_t)(column * n.depth + k), (uint64_t)n.depth, w);
+    weight_run(weight, tables, (uint64_t)(column * n.depth + k), shape, w);
 #pragma unroll
     for (int t = 0; t < ROWS; t++) {
       if (t >= n.rows) break;

@@ -129,7 +129,9 @@ impl Compiler {
 
     fn compile(&self, source: Source, definitions: &str, more: &[&str]) -> Result<Compiled> {
         let nvrtc = self.nvrtc.map_err(|why| failed(why.to_owned()))?;
-        let whole = text(&format!("{definitions}\n#line 1\n{}", source.text));
+        // Definitions may name lines of their own.
+        let line = format!("#line 1 \"{}\"", source.name);
+        let whole = text(&format!("{definitions}\n{line}\n{}", source.text));
         let name = text(source.name);
         let headers: Vec<CString> = HEADERS.iter().map(|header| text(header.text)).collect();
         let names: Vec<CString> = HEADERS.iter().map(|header| text(header.name)).collect();

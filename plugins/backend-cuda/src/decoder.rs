@@ -1,10 +1,15 @@
-//! The description of a format -> the definitions that make `kernels/cuda/linear/decode.cuh` its
-//! decoder.
+//! The description of a format, or its quantizer's device code -> what makes
+//! `kernels/cuda/linear/decode.cuh` its decoder.
 
-use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format};
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format,
+};
 use espalier_interface::{DType, PluginError, Result};
 
 use crate::arguments::Argument;
+use crate::kit::Kit;
+use crate::modules::Function;
+use crate::sources::Source;
 
 /// Values of codes, as the kernel takes them.
 #[repr(C)]
@@ -30,14 +35,16 @@ pub struct Description {
     pub tables: Tables,
     /// Whether a thread reads the codes of 16 neighbours at once.
     pub has_runs: bool,
+    /// The quantizer whose device code is among the definitions.
+    code_of: Option<String>,
 }
 
 impl Description {
-    /// The decoder of `format`.
+    /// The decoder of `format`, which has `code` where it has no description.
     ///
     /// # Errors
-    /// `UNSUPPORTED` for a format that has no description.
-    pub fn of(format: &Format) -> Result<Self> {
+    /// `UNSUPPORTED` for a format that has neither.
+    pub fn of(format: &Format, code: Option<&DeviceCode>) -> Result<Self> {
         let mut made = Description {
             definitions: String::new(),
             tables: Tables {
@@ -46,6 +53,7 @@ impl Description {
                 zeros: [0.0; 256],
             },
             has_runs: false,
+            code_of: None,
         };
         match &format.decoding {
             Decoding::Codebook {
@@ -77,13 +85,32 @@ impl Description {
                 made.define("ZERO(block)", &zero);
             }
             Decoding::Callback => {
-                return Err(PluginError::unsupported(format!(
-                    "quantizer `{}` describes no format, and its `decode` runs on the processor: backend `cuda` cannot read its weights; choose a quantizer with a described format, or backend `cpu`",
-                    format.quantizer
-                )));
+                let code = code.ok_or_else(|| without_code(&format.quantizer))?;
+                made.definitions = code_definitions(&format.quantizer, code);
+                made.has_runs = true;
+                made.code_of = Some(format.quantizer.clone());
             }
         }
         Ok(made)
+    }
+
+    /// The kernel `name` of `source` with this decoder.
+    ///
+    /// # Errors
+    /// `DEVICE` where it cannot be compiled or loaded; the message names the quantizer whose device
+    /// code was compiled, and has the compiler's lines.
+    pub fn kernel(&self, kit: &Kit, source: Source, name: &str) -> Result<Function> {
+        let kernel = kit.modules.function(source, &self.definitions, name);
+        kernel.map_err(|error| match &self.code_of {
+            None => error,
+            Some(quantizer) => PluginError::new(
+                error.code,
+                format!(
+                    "the device code of quantizer `{quantizer}` cannot be used: {}",
+                    error.message
+                ),
+            ),
+        })
     }
 
     fn define(&mut self, name: &str, value: &str) {
@@ -135,6 +162,24 @@ impl Description {
         self.define("CODE_WORD_OF(i)", &word);
         self.define("CODE_SHIFT_OF(i)", &shift);
     }
+}
+
+fn without_code(quantizer: &str) -> PluginError {
+    PluginError::unsupported(format!(
+        "quantizer `{quantizer}` describes no format and has no `device_code`, and its `decode` runs on the processor alone: backend `cuda` cannot read its weights; choose a version of it with `device_code` (docs/write-a-quantizer.md says how its author adds one), a quantizer with a described format, or backend `cpu`"
+    ))
+}
+
+/// What stands before a kernel that decodes with a quantizer's code. The code has line numbers of
+/// its own.
+fn code_definitions(quantizer: &str, code: &DeviceCode) -> String {
+    // A name for the compiler's messages.
+    let name = quantizer.replace(|c: char| !c.is_ascii_graphic() || "\"\\".contains(c), "_");
+    format!(
+        "#define DEVICE_CODE\n#include \"segments.cuh\"\nnamespace device_code {{\n\
+         #line 1 \"device code of quantizer {name}\"\n{}\n}}\n",
+        code.cuda
+    )
 }
 
 /// The first values of a table.

@@ -34,5 +34,5 @@ mod streams;
 mod tables;
 
 pub use backend::CudaBackend;
-pub use op::variants::{Variant, variants};
+pub use op::variants::{Variant, code_variants, variants};
 pub use record::{KernelRecord, Recorder};

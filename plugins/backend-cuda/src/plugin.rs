@@ -1,6 +1,7 @@
 //! The declaration of the plugin `cuda`: its options -> a [`CudaBackend`].
 
 use espalier_host_device::HostOptions;
+use espalier_interface::format::DeviceCode;
 use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
 
 use crate::CudaBackend;
@@ -33,7 +34,7 @@ const CUDA: Component = Component {
         },
         HostOptions::DEVICE_MEMORY,
     ],
-    capabilities: &[("compute", "bf16,f32")],
+    capabilities: &[("compute", "bf16,f32"), (DeviceCode::CAPABILITY, "cuda")],
     create: |options, services| {
         let backend = CudaBackend::new(options, services)?;
         Ok(Instance::Backend(Box::new(backend)))

@@ -23,6 +23,7 @@ pub const HEADERS: &[Source] = &[
     source!("", "device.cuh"),
     source!("", "element.cuh"),
     source!("", "packs.cuh"),
+    source!("linear/", "segments.cuh"),
     source!("linear/", "decode.cuh"),
     source!("linear/", "product.cuh"),
     source!("attention/", "shape.cuh"),

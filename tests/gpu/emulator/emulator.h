@@ -24,6 +24,8 @@
 #define __global__
 #define __device__
 #define __host__
+// A table of one module.
+#define __constant__ __attribute__((visibility("hidden")))
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define DEVICE static inline

@@ -1,11 +1,11 @@
 //! One launch of an op: the request, the operands' bytes, and what the outputs must hold.
 
-use espalier_interface::format::Format;
 use espalier_interface::graph::Dim;
 use espalier_interface::{DType, Decoder, KernelRequest, Operand, ParamOperand, WeightLayout};
 use serde_json::Value as Json;
 
 use super::numbers::{encode, rounded};
+use super::packed::Packed;
 
 /// Tokens that a kernel is prepared for beyond those of the launch.
 const MORE_TOKENS: u64 = 3;
@@ -158,6 +158,7 @@ impl OpCase {
             shape: shape.iter().map(|&n| n as u64).collect(),
             layout: WeightLayout::Dense(dtype),
         });
+        self.request.device_code.push(None);
         self.params.push(encode(dtype, numbers));
         self.decoders.push(None);
         self
@@ -165,18 +166,14 @@ impl OpCase {
 
     /// With a packed param.
     #[must_use]
-    pub fn packed(
-        mut self,
-        format: &Format,
-        segments: &[Vec<u8>],
-        decoder: Option<Decoder>,
-    ) -> Self {
+    pub fn packed(mut self, param: &Packed) -> Self {
         self.request.params.push(ParamOperand {
-            shape: format.shape.to_vec(),
-            layout: WeightLayout::Packed(Box::new(format.clone())),
+            shape: param.format.shape.to_vec(),
+            layout: WeightLayout::Packed(Box::new(param.format.clone())),
         });
-        self.params.extend_from_slice(segments);
-        self.decoders.push(decoder);
+        self.request.device_code.push(param.device_code.clone());
+        self.params.extend_from_slice(&param.segments);
+        self.decoders.push(param.decoder);
         self
     }
 

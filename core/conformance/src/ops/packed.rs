@@ -1,10 +1,11 @@
 //! Packed weights of several formats, or of a random one: random segments, the values that the
-//! format's reference decoder gives, and a decoder function for a format that describes none.
+//! format's reference decoder gives; a decoder function and device code for a format that describes
+//! none.
 
 mod random;
 
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec,
 };
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_interface::{DType, Decoder, ErrorCode};
@@ -23,6 +24,8 @@ pub struct Packed {
     pub segments: Vec<Vec<u8>>,
     /// For a format that describes no decoding.
     pub decoder: Option<Decoder>,
+    /// For a format that describes no decoding, where the quantizer has such code.
+    pub device_code: Option<DeviceCode>,
     /// What it decodes to, `[N, M]`.
     pub values: Vec<f64>,
 }
@@ -70,6 +73,7 @@ fn described(draw: &Draw, (name, format): (String, Format)) -> Packed {
         format,
         segments,
         decoder: None,
+        device_code: None,
         values: values.into_iter().map(f64::from).collect(),
     }
 }
@@ -237,9 +241,18 @@ fn called(draw: &Draw, shape: [u64; 2]) -> Packed {
             context: std::ptr::null(),
             decode: decode_codes,
         }),
+        device_code: Some(DeviceCode::cuda(CODE)),
         values,
     }
 }
+
+/// The device code of [`called`].
+const CODE: &str = "\
+DEVICE float value(uint8_t code) { return (float)code / 16.0f - 8.0f; }
+DEVICE void decode_elements(const Segments& segments, const Shape&, uint64_t first, int count, float* values) {
+  for (int k = 0; k < count; k++) values[k] = value(segments.start[0][first + k]);
+}
+";
 
 fn value(code: u8) -> f32 {
     f32::from(code) / 16.0 - 8.0

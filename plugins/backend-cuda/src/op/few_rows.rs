@@ -57,22 +57,22 @@ impl FewRows {
         if !(size[1] as u64).is_multiple_of(RUN) {
             return Ok(None);
         }
-        let (before, packed) = match &asked.request.params[0].layout {
+        let name = format!("few_rows_{}", dtype.name());
+        let (kernel, packed) = match &asked.request.params[0].layout {
             WeightLayout::Dense(of) => {
-                let of = stored(asked, *of)?;
-                (definitions(of), None)
+                let before = definitions(stored(asked, *of)?);
+                (kit.modules.function(FEW_ROWS, &before, &name)?, None)
             }
             WeightLayout::Packed(format) => {
-                let described = Description::of(format)?;
+                let described = Description::of(format, asked.request.device_code_of(0))?;
                 if !described.has_runs {
                     return Ok(None);
                 }
+                let kernel = described.kernel(kit, FEW_ROWS, &name)?;
                 let packed = (format.segments.len(), Box::new(described.tables));
-                (described.definitions, Some(packed))
+                (kernel, Some(packed))
             }
         };
-        let name = format!("few_rows_{}", dtype.name());
-        let kernel = kit.modules.function(FEW_ROWS, &before, &name)?;
         Ok(Some(FewRows {
             kernel,
             packed,

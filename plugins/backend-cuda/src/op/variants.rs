@@ -1,7 +1,7 @@
 //! Every compilation that the ops ask for: the sources, with what may stand before them.
 
 use espalier_interface::Result;
-use espalier_interface::format::Format;
+use espalier_interface::format::{DeviceCode, Format};
 
 use super::attention::{self, flash};
 use super::{few_rows, product};
@@ -73,7 +73,7 @@ pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
     let all = plain.chain(widths).chain(flash).chain(products());
     let mut all: Vec<Variant> = all.chain(dense).collect();
     for (name, format) in formats {
-        let described = Description::of(format)?;
+        let described = Description::of(format, None)?;
         let definitions = described.definitions;
         let mut same = all
             .iter_mut()
@@ -94,6 +94,19 @@ pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
         }
     }
     Ok(all)
+}
+
+/// The compilations of a format that has no description, with its quantizer's code.
+///
+/// # Errors
+/// `UNSUPPORTED` without code.
+pub fn code_variants(format: &Format, code: Option<&DeviceCode>) -> Result<[Variant; 2]> {
+    let described = Description::of(format, code)?;
+    Ok([DECODE, FEW_ROWS].map(|source| Variant {
+        name: format.quantizer.clone(),
+        source,
+        definitions: described.definitions.clone(),
+    }))
 }
 
 /// Products of bf16 in every pair of directions, with rows that begin at 16 bytes and without.

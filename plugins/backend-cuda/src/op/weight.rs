@@ -50,6 +50,15 @@ pub struct Segments([u64; MOST_SEGMENTS]);
 // SAFETY: addresses without padding.
 unsafe impl Argument for Segments {}
 
+/// Rows and columns, as kernels take them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Shape([u64; 2]);
+
+#[allow(unsafe_code)] // A struct of numbers.
+// SAFETY: numbers without padding.
+unsafe impl Argument for Shape {}
+
 impl Segments {
     /// Those of a launch, `ranges` of them from `first` on.
     pub fn of(call: &Call<'_>, first: usize, ranges: usize) -> Self {
@@ -92,11 +101,9 @@ impl Weight {
                 Ok(of(wanted, 1, Kind::Cast { kernel, bytes }))
             }
             WeightLayout::Packed(format) => {
-                let described = Description::of(format)?;
+                let described = Description::of(format, asked.request.device_code_of(index))?;
                 let name = format!("decode_{}", wanted.name());
-                let kernel = kit
-                    .modules
-                    .function(DECODE, &described.definitions, &name)?;
+                let kernel = described.kernel(kit, DECODE, &name)?;
                 let tables = Box::new(described.tables);
                 let ranges = format.segments.len();
                 Ok(of(wanted, ranges, Kind::Packed { kernel, tables }))
@@ -123,7 +130,7 @@ impl Weight {
         workspace: u64,
         [begin, count]: [usize; 2],
     ) -> Result<u64> {
-        let [_, columns] = self.size;
+        let [rows, columns] = self.size;
         let (begin, count) = (begin * columns, count * columns);
         let start = || address(call.param_place(self.first));
         match &self.kind {
@@ -138,7 +145,8 @@ impl Weight {
                 let segments = Segments::of(call, self.first, self.ranges);
                 let arguments = Arguments::new().with(segments).with(**tables);
                 let arguments = arguments.with(workspace).with(begin as i64);
-                let arguments = arguments.with(count as i64).with(columns as i64);
+                let arguments = arguments.with(count as i64);
+                let arguments = arguments.with(Shape([rows as u64, columns as u64]));
                 // A thread has a run of elements.
                 kernel.launch_over_with(count.div_ceil(RUN as usize), SHARED_BYTES, &arguments)?;
                 Ok(workspace)

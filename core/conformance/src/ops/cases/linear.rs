@@ -145,7 +145,7 @@ impl Weight {
     pub fn put(&self, case: OpCase, shape: &[usize]) -> OpCase {
         match &self.packed {
             None => case.param(shape, self.dtype, &self.values),
-            Some(packed) => case.packed(&packed.format, &packed.segments, packed.decoder),
+            Some(packed) => case.packed(packed),
         }
     }
 }
