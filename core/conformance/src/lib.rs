@@ -45,7 +45,7 @@ pub use collective::{ProcessGroup, collective};
 pub use difference::{largest, largest_difference};
 pub use family::{SAMPLE_CONFIG, family, sample};
 pub use option_sets::OptionSet;
-pub use quantizer::{BOUNDS, quantizer};
+pub use quantizer::{BOUNDS, device_code, quantizer};
 pub use report::{Check, Outcome, Report};
 pub use sharding::sharding;
 pub use subject::Subject;

@@ -5,6 +5,7 @@
 mod bound;
 mod case;
 mod decoding;
+mod device_code;
 mod encoding;
 mod input;
 mod options;
@@ -13,6 +14,7 @@ mod sharing;
 
 use espalier_interface::Quantizer;
 
+pub use device_code::device_code;
 pub use encoding::BOUNDS;
 
 use crate::{Subject, Suite, declared};

@@ -2,16 +2,18 @@
 //! role, and those that need a host. These are gradients through packed weights, and a run of ten
 //! steps.
 
+mod code_device;
 mod launch;
 mod linear;
 mod subject;
 mod target;
 mod training;
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use espalier_compile::decompose::BackendOps;
-use espalier_config::{Sources, resolve};
+use espalier_config::{ResolvedConfig, Sources, resolve};
 pub use espalier_conformance::Report;
 use espalier_conformance::{BOUNDS, Checked, Fault, ProcessGroup, Suite};
 use espalier_engine::device_graph::GraphKernels;
@@ -65,7 +67,7 @@ pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report,
     let defaults = Defaults::of_program()?;
     let mut suite = Suite::watched(subject.name, watch);
     match component.role.as_str() {
-        "quantizer" => subject.quantizer(&options, defaults, &mut suite),
+        "quantizer" => subject.quantizer(&options, &resolved, defaults, &mut suite),
         "adapter" => subject.adapter(&options, &mut suite),
         "family" => subject.family(&options, &mut suite),
         "sharding" => subject.sharding(&options, defaults, &mut suite),
@@ -104,7 +106,13 @@ pub fn failure(report: &Report, registry: &Registry) -> Error {
 }
 
 impl Subject<'_> {
-    fn quantizer(&self, options: &Map<String, Json>, defaults: Defaults, suite: &mut Suite<'_>) {
+    fn quantizer(
+        &self,
+        options: &Map<String, Json>,
+        config: &ResolvedConfig,
+        defaults: Defaults,
+        suite: &mut Suite<'_>,
+    ) {
         let quantizer = subject::quantizer(self.registry, self.name).given(options.clone());
         espalier_conformance::quantizer(&quantizer, suite);
         let sound = if suite.failed(BOUNDS) {
@@ -115,6 +123,13 @@ impl Subject<'_> {
         } else {
             Ok(())
         };
+        let device = OnceCell::new();
+        let device = || {
+            sound.clone()?;
+            let opened = device.get_or_init(|| code_device::open(self.registry, config));
+            opened.clone()
+        };
+        espalier_conformance::device_code(&quantizer, device, suite);
         let bench = sound.clone().and_then(|()| self.bench(options, defaults));
         linear::check(&bench, suite);
         let plugins = plugins(&[self.name, defaults.adapter]);

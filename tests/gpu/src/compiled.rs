@@ -8,7 +8,7 @@ use std::thread;
 use espalier_backend_cuda::{KernelRecord, Recorder, Variant, variants};
 use espalier_hqq::HQQ;
 use espalier_interface::format::Format;
-use espalier_interface::{Component, Instance, Options, Result, Serial};
+use espalier_interface::{Component, Instance, Options, Quantizer, Result, Serial};
 use espalier_nf4::{FP4, INT8, NF4};
 use serde_json::{Value as Json, json};
 
@@ -37,12 +37,24 @@ pub fn nvrtc() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// The formats of the shipped quantizers, by what they are: every width of codes on both axes, and
-/// every way to store a block's numbers.
+/// The formats of the shipped quantizers; see [`quantizers`].
 ///
 /// # Panics
 /// Where a quantizer refuses its options.
 pub fn formats() -> Vec<(String, Format)> {
+    let format = |(name, quantizer): (String, Box<dyn Quantizer>)| {
+        let format = quantizer.format(SHAPE);
+        (name, format.expect("a shape that every quantizer has"))
+    };
+    quantizers().into_iter().map(format).collect()
+}
+
+/// The shipped quantizers, by what their formats are: every width of codes on both axes, and every
+/// way to store a block's numbers.
+///
+/// # Panics
+/// Where a quantizer refuses its options.
+pub fn quantizers() -> Vec<(String, Box<dyn Quantizer>)> {
     let mut cases: Vec<(&Component, Json)> = vec![(&INT8, json!({}))];
     for quantizer in [&NF4, &FP4] {
         cases.extend([true, false].map(|double| (quantizer, json!({"double_quant": double}))));
@@ -57,18 +69,16 @@ pub fn formats() -> Vec<(String, Format)> {
         cases.push((&HQQ, json!({"profile": "2024-03", "meta": meta})));
     }
     let named = |(quantizer, set): (&Component, Json)| {
-        let format = format(quantizer, &set).expect("options that a quantizer has");
+        let made = made(quantizer, &set).expect("options that a quantizer has");
         let set = set.to_string().replace(['{', '}', '"'], "");
-        (
-            format!("{} {set}", quantizer.name).trim().to_owned(),
-            format,
-        )
+        let name = format!("{} {set}", quantizer.name);
+        (name.trim().to_owned(), made)
     };
     cases.into_iter().map(named).collect()
 }
 
-/// The format of a quantizer with the options `set`, the others by default.
-fn format(quantizer: &Component, set: &Json) -> Result<Format> {
+/// A quantizer with the options `set`, the others by default.
+fn made(quantizer: &Component, set: &Json) -> Result<Box<dyn Quantizer>> {
     let mut options = Options::default();
     for option in quantizer.options {
         let value: Json = serde_json::from_str(option.default).expect("a default is JSON");
@@ -78,7 +88,7 @@ fn format(quantizer: &Component, set: &Json) -> Result<Format> {
     let Instance::Quantizer(made) = (quantizer.create)(&options, Arc::new(Serial))? else {
         panic!("{} is no quantizer", quantizer.name)
     };
-    made.format(SHAPE)
+    Ok(made)
 }
 
 /// Compiles every kernel for cards of a compute capability, on `threads` threads.

@@ -8,6 +8,7 @@
 
 mod compiled;
 mod emulated;
+pub mod third_party;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,7 @@ use std::sync::OnceLock;
 
 use espalier_interface::Options;
 
-pub use compiled::{ARCHITECTURES, Record, formats, nvrtc, records};
+pub use compiled::{ARCHITECTURES, Record, formats, nvrtc, quantizers, records};
 pub use emulated::{CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use espalier_interface::format::DeviceCode;
 use espalier_interface::{PluginError, Role};
 
 use super::{Registry, RegistryError};
@@ -65,6 +66,13 @@ impl Registry {
     pub fn quantizers_for(&self, quant_method: &str) -> Result<Vec<String>, RegistryError> {
         let key = "quant_method";
         self.readers(Role::QUANTIZER, "quant_methods", key, quant_method)
+    }
+
+    /// The backends that compile device code in `language`, such as `cuda`.
+    pub fn backends_with_code(&self, language: &str) -> Vec<String> {
+        let capability = DeviceCode::CAPABILITY;
+        let found = self.readers(Role::BACKEND, capability, capability, language);
+        found.unwrap_or_default()
     }
 
     fn first_reader(

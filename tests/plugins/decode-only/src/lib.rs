@@ -1,11 +1,11 @@
 //! The quantizer `decode-only`: 8 values that are denser near zero, codes of 3 bits that cross byte
-//! boundaries, and one scale per block. No description covers such codes, so the host calls
-//! `decode` to read a weight.
+//! boundaries, and one scale per block. No description covers such codes: to read a weight, the host
+//! calls `decode`, and devices run the device code.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use espalier_interface::format::{Decoding, Format, SegmentSpec};
+use espalier_interface::format::{Decoding, DeviceCode, Format, SegmentSpec};
 use espalier_interface::{
     Component, DType, ErrorCode, Instance, PluginError, Quantizer, Result, Role, Services,
 };
@@ -18,6 +18,9 @@ const CODE_BYTES: usize = 3 * BLOCK / 8;
 const BLOCKS_AT_ONCE: usize = 256;
 /// The value of each code: the seven and one quantiles of the normal distribution, including zero.
 const TABLE: [f32; 8] = [-1.0, -0.5783, -0.3202, 0.0, 0.2123, 0.4418, 0.6923, 1.0];
+
+/// What `decode` does, for devices.
+const DEVICE_CODE: &str = include_str!("decode.cu");
 
 struct DecodeOnly {
     services: Arc<dyn Services>,
@@ -66,6 +69,10 @@ impl Quantizer for DecodeOnly {
             }
         });
         Ok(())
+    }
+
+    fn device_code(&self) -> Result<Option<DeviceCode>> {
+        Ok(Some(DeviceCode::cuda(DEVICE_CODE)))
     }
 
     fn decode(
