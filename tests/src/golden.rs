@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 
+/// The environment variable that names the working tree, where tests run on another machine than
+/// the one that built them.
+const TREE: &str = "ESPALIER_TESTS_TREE";
+
 /// The path of a file under `tests/golden`.
 pub fn golden_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("golden")
-        .join(name)
+    let tests = std::env::var_os(TREE).map(|tree| Path::new(&tree).join("tests"));
+    let tests = tests.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).to_owned());
+    tests.join("golden").join(name)
 }
 
 /// A golden file in memory.

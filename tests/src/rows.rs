@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use espalier_data::{DataError, DataOptions, Dataset, Vocabulary};
 use tempfile::TempDir;
 
-use crate::Golden;
+use crate::{Golden, golden_path};
 
 /// Rows of the tiny model's embedding.
 pub const VOCAB_SIZE: usize = 512;
@@ -15,7 +15,7 @@ pub const END: i32 = 1;
 
 /// The tiny model's directory.
 pub fn tiny() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/llama/tiny")
+    golden_path("llama/tiny")
 }
 
 /// Its vocabulary.

@@ -1,8 +1,10 @@
-//! The backend `cuda` without a card: its kernels under NVIDIA's compiler, its runs over mocks.
+//! The backend `cuda`: its kernels under NVIDIA's compiler, its runs over mocks, and the pack that
+//! measures it on a card.
 
 mod compile;
 mod emulate;
 mod nvrtc;
+mod pack;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -24,6 +26,8 @@ enum GpuCommand {
     /// Run the kit of ops and short trainings over a driver without a card, in all orders of
     /// threads and streams
     Emulate(emulate::EmulateOptions),
+    /// Pack what a machine with a card, without Rust and network, is measured with
+    Pack(pack::PackOptions),
 }
 
 /// Runs the command.
@@ -34,5 +38,6 @@ pub fn check(workspace: &Workspace, options: &GpuOptions) -> Result<()> {
     match &options.command {
         GpuCommand::Compile(options) => compile::check(workspace, options),
         GpuCommand::Emulate(options) => emulate::check(workspace, options),
+        GpuCommand::Pack(options) => pack::pack(workspace, options),
     }
 }

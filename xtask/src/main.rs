@@ -74,7 +74,7 @@ enum Command {
     Backends(backends::BackendsOptions),
     /// Download the libtorch that the backend `tch` computes with, from PyPI
     SetupLibtorch(libtorch::SetupLibtorchOptions),
-    /// Check the backend `cuda` without a card
+    /// Check the backend `cuda` without a card, and pack what measures it on one
     Gpu(gpu::GpuOptions),
     /// Make the golden data again with the peers and compare it with the committed
     Golden(golden::GoldenOptions),

@@ -79,6 +79,17 @@ impl CudaBackend {
         }
     }
 
+    /// The version of the compiler of kernels.
+    ///
+    /// # Errors
+    /// `DEVICE` where there is none, with how to get it.
+    pub fn compiler_version(&self) -> Result<[i32; 2]> {
+        let nvrtc = self.libraries()?.nvrtc;
+        let missing = |why: &str| PluginError::new(ErrorCode::DEVICE, why);
+        let compiler = Compiler::new(Ok(nvrtc.map_err(missing)?), LEAST_CAPABILITY, None);
+        Ok(compiler.version())
+    }
+
     fn described(&self, libraries: &Libraries, index: u32) -> Result<DeviceInfo> {
         let card = Card::open(libraries, index)?;
         let bound = self.settings.device_memory.unwrap_or(u64::MAX);

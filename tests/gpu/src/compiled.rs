@@ -77,6 +77,17 @@ pub fn quantizers() -> Vec<(String, Box<dyn Quantizer>)> {
     cases.into_iter().map(named).collect()
 }
 
+/// The format of a quantizer for weights of a shape, with the options `set`, the others by default.
+///
+/// # Errors
+/// Where the quantizer refuses the options or the shape.
+///
+/// # Panics
+/// Where the component is no quantizer.
+pub fn format(quantizer: &Component, set: &Json, shape: [u64; 2]) -> Result<Format> {
+    made(quantizer, set)?.format(shape)
+}
+
 /// A quantizer with the options `set`, the others by default.
 fn made(quantizer: &Component, set: &Json) -> Result<Box<dyn Quantizer>> {
     let mut options = Options::default();

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use espalier_interface::Options;
 
-pub use compiled::{ARCHITECTURES, Record, formats, nvrtc, quantizers, records};
+pub use compiled::{ARCHITECTURES, Record, format, formats, nvrtc, quantizers, records};
 pub use emulated::{CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.

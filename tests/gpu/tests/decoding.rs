@@ -22,7 +22,7 @@ fn folder() -> &'static Path {
 
 /// A device over the mock libraries, for as long as the process lives.
 fn device() -> &'static dyn Device {
-    let backend = CudaBackend::new(&options(folder()), Arc::new(Threads::new(2)));
+    let backend = CudaBackend::new(&options(folder(), "own"), Arc::new(Threads::new(2)));
     let backend = Box::leak(Box::new(backend.expect("options that it has")));
     Box::leak(backend.open(0).expect("a device"))
 }

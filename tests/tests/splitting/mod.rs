@@ -11,7 +11,7 @@ use espalier_trainer::Error;
 use espalier_trainer::convert::split::{self, Split};
 use tempfile::TempDir;
 
-use crate::adapting::model;
+use super::adapting::model;
 
 /// The sites of the golden adapters and their weights' rows and columns.
 pub const SITES: [(&str, usize, usize); 4] = [

@@ -1,0 +1,74 @@
+//! The kit of a backend on the card: how many checks pass, and which do not.
+
+use anyhow::{Result, ensure};
+use espalier_backend_cuda::CudaBackend;
+use espalier_conformance::{Check, Outcome, Subject, Suite, backend};
+use espalier_interface::{Backend, Component, Instance, Role};
+use serde_json::json;
+
+use crate::part::Rows;
+use crate::setting::Setting;
+
+/// The backend, without the options that are not varied.
+const CUDA: Component = Component {
+    name: "cuda",
+    role: Role::BACKEND,
+    doc: "NVIDIA's cards",
+    options: &[],
+    capabilities: &[("compute", "bf16,f32")],
+    create: |options, services| {
+        Ok(Instance::Backend(Box::new(CudaBackend::new(
+            options, services,
+        )?)))
+    },
+};
+
+/// The checks that small runs leave out: those of ops, which take a minute on a model of a card.
+const OF_OPS: &str = "op.";
+/// The op that they keep.
+const SMALL: &str = "op.scale";
+
+/// Measures the part.
+///
+/// # Errors
+/// Where a check fails.
+pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let mut told = Ok(());
+    let mut counts = [0; 3];
+    let watch = |check: &Check| {
+        let (index, outcome, why) = match &check.outcome {
+            Outcome::Passed => (0, "passed", ""),
+            Outcome::Failed(why) => (1, "failed", why.as_str()),
+            Outcome::Skipped(why) => (2, "skipped", why.as_str()),
+        };
+        counts[index] += 1;
+        if index > 0 && told.is_ok() {
+            told = rows.add(&json!({"check": check.name, "outcome": outcome, "why": why}));
+        }
+    };
+    let mut suite = Suite::watched(CUDA.name, watch);
+    if setting.is_small {
+        small(&mut suite);
+    } else {
+        backend(&Subject::<dyn Backend>::backend(&CUDA), &mut suite);
+    }
+    drop(suite);
+    told?;
+    let [passed, failed, skipped] = counts;
+    rows.add(&json!({"passed": passed, "failed": failed, "skipped": skipped}))?;
+    ensure!(failed == 0, "{failed} checks of the kit failed");
+    Ok(())
+}
+
+/// The check of one op.
+fn small(suite: &mut Suite<'_>) {
+    use espalier_conformance::ops;
+    for op in ops::all().filter(|op| op.name == SMALL) {
+        debug_assert!(op.name.starts_with(OF_OPS));
+        suite.check(op.name, op.asserts, || {
+            let backend = crate::setting::backend().map_err(|error| error.to_string())?;
+            let device = backend.open(0)?;
+            ops::check(device.as_ref(), op)
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! The parts of each run: names, limits of time, and what measures them.
+
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::Value as Json;
+
+use crate::setting::Setting;
+use crate::{ceilings, golden, kit, op_times, peer, sanitizer, step, trainings, versions};
+
+/// A part of a run.
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// Seconds after which it is ended.
+    pub limit_secs: u64,
+    /// Whether nothing else may run on the card meanwhile, because it is timed.
+    pub is_alone: bool,
+    /// Whether it runs whatever parts are asked for.
+    pub is_always: bool,
+    /// Measures it.
+    pub measure: fn(&Setting, &mut Rows) -> Result<()>,
+}
+
+/// A part that is timed.
+const fn alone(
+    name: &'static str,
+    limit_secs: u64,
+    measure: fn(&Setting, &mut Rows) -> Result<()>,
+) -> Part {
+    Part {
+        name,
+        limit_secs,
+        is_alone: true,
+        is_always: false,
+        measure,
+    }
+}
+
+/// A part that runs while its neighbours do.
+const fn beside(
+    name: &'static str,
+    limit_secs: u64,
+    measure: fn(&Setting, &mut Rows) -> Result<()>,
+) -> Part {
+    Part {
+        is_alone: false,
+        ..alone(name, limit_secs, measure)
+    }
+}
+
+const VERSIONS: Part = Part {
+    is_always: true,
+    ..alone("versions", 60, versions::measure)
+};
+
+const FIRST: [Part; 8] = [
+    VERSIONS,
+    alone("ceilings", 60, ceilings::measure),
+    beside("kit", 150, kit::measure),
+    beside("golden", 170, golden::measure),
+    beside("streamed", 100, trainings::streamed),
+    beside("losses", 100, trainings::losses),
+    alone("ops", 120, op_times::measure),
+    alone("sanitizer", 60, sanitizer::measure),
+];
+
+const SECOND: [Part; 5] = [
+    VERSIONS,
+    alone("step_none", 200, step::without_recompute),
+    alone("peer_none", 150, peer::without_recompute),
+    alone("step_full", 200, step::with_recompute),
+    alone("peer_full", 150, peer::with_recompute),
+];
+
+/// The parts of run 1 or 2.
+pub fn of_run(run: u8) -> &'static [Part] {
+    match run {
+        1 => &FIRST,
+        _ => &SECOND,
+    }
+}
+
+/// Where a part puts its results: a line of JSON each, on the standard output.
+pub struct Rows;
+
+impl Rows {
+    /// Adds a result. One that is out stays where the part is ended later.
+    ///
+    /// # Errors
+    /// Where the output is closed.
+    pub fn add(&mut self, row: &Json) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{row}")?;
+        out.flush()?;
+        Ok(())
+    }
+}

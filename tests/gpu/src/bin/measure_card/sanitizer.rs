@@ -1,0 +1,73 @@
+//! NVIDIA's compute-sanitizer on a short training of a tiny model.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::host_training::HostTraining;
+use crate::part::Rows;
+use crate::setting::Setting;
+use crate::small_model::Llama;
+
+const TOOLS: [&str; 2] = ["memcheck", "racecheck"];
+
+/// Measures the part; where the program is missing, the one row says so.
+///
+/// # Errors
+/// Where a tool finds an error.
+pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let Some(program) = find() else {
+        let why = "no compute-sanitizer on PATH or in /usr/local/cuda/bin";
+        return rows.add(&json!({"skipped": why}));
+    };
+    let folder = setting.scratch("sanitizer")?;
+    let mut failed = Vec::new();
+    for tool in TOOLS {
+        let training = HostTraining {
+            folder: &folder,
+            model: Llama::TINY,
+            compute: "bf16",
+            steps: 1,
+            batch: 2,
+            sequence: 32,
+        };
+        training.make_inputs()?;
+        let words = ["--backend", "cuda", "--plugins", "nf4,lora"];
+        let host = training.command(setting, tool, &words)?;
+        let mut command = Command::new(&program);
+        command.current_dir(&setting.tree);
+        command.args(["--tool", tool]);
+        command.arg(host.get_program()).args(host.get_args());
+        let output = command.output().context("compute-sanitizer cannot start")?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("===="))
+            .collect();
+        let summary = lines.iter().rev().find(|line| line.contains("SUMMARY"));
+        let is_clean =
+            summary.is_some_and(|line| line.contains(": 0 ") || line.contains(" 0 hazards"));
+        rows.add(&json!({
+            "tool": tool,
+            "summary": summary,
+            "first": lines.iter().take(20).collect::<Vec<_>>(),
+            "status": output.status.to_string(),
+        }))?;
+        if !is_clean || !output.status.success() {
+            failed.push(tool);
+        }
+    }
+    ensure!(failed.is_empty(), "errors found by {}", failed.join(", "));
+    Ok(())
+}
+
+fn find() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain([PathBuf::from("/usr/local/cuda/bin")]);
+    let mut programs = folders.map(|folder| folder.join("compute-sanitizer"));
+    programs.find(|program| program.is_file())
+}

@@ -1,0 +1,139 @@
+//! The command line -> the places that parts use, and how large a measurement is.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, value_parser};
+use espalier_backend_cuda::CudaBackend;
+use espalier_conformance::Threads;
+use espalier_interface::Options;
+
+/// Measures the backend `cuda` on this machine's card.
+#[derive(Parser)]
+#[command(name = "run", version)]
+pub struct Arguments {
+    /// 1: correctness, and a time for each op; 2: the step of an 8B model, and that of the peers
+    #[arg(value_parser = value_parser!(u8).range(1..=2))]
+    pub run: u8,
+    /// Only these parts; `versions` always runs
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Where the results go [default: beside this program]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The working tree, which holds golden data and configs
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub tree: PathBuf,
+    /// A Python for the peers
+    #[arg(long, value_name = "PYTHON", default_value = "python3")]
+    pub python: PathBuf,
+    /// Layers of the 8B model of run 2
+    #[arg(long, default_value_t = 32, value_parser = value_parser!(u64).range(1..=32))]
+    pub layers: u64,
+    /// Small shapes, which try this program; their times say nothing
+    #[arg(long)]
+    pub small: bool,
+    /// The part that this process measures
+    #[arg(long, hide = true)]
+    pub part: Option<String>,
+}
+
+/// What parts are measured with.
+pub struct Setting {
+    /// The folder of this program, and of those beside it.
+    pub programs: PathBuf,
+    /// The working tree.
+    pub tree: PathBuf,
+    /// Where results go.
+    pub out: PathBuf,
+    /// A Python for the peers.
+    pub python: PathBuf,
+    /// Layers of the 8B model.
+    pub layers: u64,
+    /// Whether shapes are small.
+    pub is_small: bool,
+}
+
+impl Setting {
+    /// The setting that was asked for.
+    ///
+    /// # Errors
+    /// Where this program's folder is unknown, or the tree is none of this project.
+    pub fn new(arguments: &Arguments) -> Result<Self> {
+        let program = env::current_exe().context("the path of this program is unknown")?;
+        let programs = program.parent().unwrap_or(Path::new(".")).to_owned();
+        let tree = arguments.tree.canonicalize();
+        let tree =
+            tree.with_context(|| format!("there is no folder {}", arguments.tree.display()))?;
+        ensure!(
+            tree.join("tests/golden").is_dir(),
+            "{} has no tests/golden: name the working tree with --tree",
+            tree.display()
+        );
+        let out = arguments.out.as_ref().unwrap_or(&programs);
+        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        Ok(Setting {
+            out: out.canonicalize()?,
+            programs,
+            tree,
+            python: arguments.python.clone(),
+            layers: arguments.layers,
+            is_small: arguments.small,
+        })
+    }
+
+    /// A program beside this one, run in the tree.
+    ///
+    /// # Errors
+    /// Where it is missing.
+    pub fn program(&self, name: &str) -> Result<Command> {
+        let path = self.programs.join(name);
+        ensure!(
+            path.is_file(),
+            "{} is missing: `cargo xtask gpu pack` puts it beside this program",
+            path.display()
+        );
+        let mut command = Command::new(path);
+        command.current_dir(&self.tree);
+        Ok(command)
+    }
+
+    /// A script beside this program, run by Python.
+    pub fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg(self.programs.join(name));
+        command
+    }
+
+    /// A folder for what a part writes, empty.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn scratch(&self, part: &str) -> Result<PathBuf> {
+        let folder = self.out.join("scratch").join(part);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot clear {}", folder.display()))?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+}
+
+/// The backend with its defaults.
+///
+/// # Errors
+/// Never with defaults.
+pub fn backend() -> Result<CudaBackend> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let services = Arc::new(Threads::new(threads));
+    CudaBackend::new(&Options::default(), services).map_err(told)
+}
+
+/// An error of a backend.
+pub fn told(error: espalier_interface::PluginError) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.message)
+}

@@ -1,0 +1,122 @@
+//! The step of QLoRA on a model of Llama 3 8B's shape with random weights, by the host.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use espalier_interface::Backend;
+use serde_json::json;
+
+use crate::host_training::{HostTraining, numbers};
+use crate::part::Rows;
+use crate::setting::{Setting, backend, told};
+use crate::small_model::Llama;
+
+/// Steps at the start whose times do not count: they touch memory for the first time.
+pub const UNCOUNTED_STEPS: u64 = 2;
+
+/// Rows of a step.
+pub const BATCH: u64 = 2;
+
+/// Time between two looks at the card's memory.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The model, the tokens of a row, and the steps that are trained.
+pub fn shape(setting: &Setting) -> (Llama, u64, u64) {
+    if setting.is_small {
+        return (Llama::TINY, 8, UNCOUNTED_STEPS + 1);
+    }
+    (Llama::of_8b(setting.layers), 2048, UNCOUNTED_STEPS + 6)
+}
+
+/// Measures steps that keep all activations.
+///
+/// # Errors
+/// Where the run fails.
+pub fn without_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    measure(setting, rows, "none")
+}
+
+/// Measures steps that compute activations again in the backward pass.
+///
+/// # Errors
+/// Where the run fails.
+pub fn with_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    measure(setting, rows, "full")
+}
+
+fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
+    let folder = setting.scratch(&format!("step-{recompute}"))?;
+    let (model, sequence, steps) = shape(setting);
+    let training = HostTraining {
+        folder: &folder,
+        model,
+        compute: "bf16",
+        steps,
+        batch: BATCH,
+        sequence,
+    };
+    training.make_inputs()?;
+    let policy = format!("model.recompute={recompute}");
+    let words = ["--backend", "cuda", "--plugins", "nf4,lora"];
+    let more = ["--set", "adapter.lora.rank=16", "--set", &policy];
+    let begin = Instant::now();
+    let (run, peak_bytes) =
+        watched(|| training.run(setting, "run", &[&words[..], &more[..]].concat()))?;
+    let secs = numbers(&run, "step_secs")?;
+    let counted = median(&secs[secs.len().min(UNCOUNTED_STEPS as usize)..]);
+    let counted = counted.context("no step counts")?;
+    rows.add(&json!({
+        "program": "host",
+        "recompute": recompute,
+        "layers": model.layers,
+        "tokens_per_step": BATCH * sequence,
+        "step_secs": secs,
+        "median_step_secs": counted,
+        "tokens_per_sec": (BATCH * sequence) as f64 / counted,
+        "peak_device_bytes": peak_bytes,
+        "whole_secs": begin.elapsed().as_secs_f64(),
+        "losses": numbers(&run, "loss")?,
+    }))
+}
+
+/// Calls `work`, and returns the most bytes of the card's memory that were taken meanwhile beyond
+/// those that were taken before.
+///
+/// # Errors
+/// Where the card cannot be asked, or `work` fails.
+pub fn watched<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let backend = backend()?;
+    let free = || -> Result<u64> {
+        let devices = backend.devices().map_err(told)?;
+        let device = devices.first().context("there is no card")?;
+        Ok(device.free_bytes)
+    };
+    // The first question makes a context of the card, which has memory of its own.
+    free()?;
+    let before = free()?;
+    let (least, is_over) = (AtomicU64::new(before), AtomicBool::new(false));
+    let done = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // A look that fails is not the work's failure.
+                if let Ok(free) = free() {
+                    least.fetch_min(free, Ordering::Relaxed);
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })?;
+    Ok((done, before.saturating_sub(least.into_inner())))
+}
+
+/// The middle value, of an even number the larger of the two; none without values.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

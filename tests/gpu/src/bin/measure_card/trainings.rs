@@ -1,0 +1,127 @@
+//! Trainings that must agree: streamed from the host's memory and resident, on the card and on the
+//! processor.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::host_training::{HostTraining, numbers, succeed};
+use crate::part::Rows;
+use crate::setting::Setting;
+use crate::small_model::Llama;
+
+/// Largest relative difference of a step's loss in f32 between two orders of sums, as in the
+/// trainings over the mock libraries.
+const BOUND: f64 = 1e-4;
+
+/// Steps of the quickstart that are compared.
+const QUICKSTART_STEPS: u64 = 10;
+
+/// Compares a training whose weights are streamed with one whose weights stay on the card, in f32
+/// and bf16.
+///
+/// # Errors
+/// Where a run fails, or losses differ by more than the bound.
+pub fn streamed(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let folder = setting.scratch("streamed")?;
+    let (model, sequence, computes): (_, _, &[&str]) = if setting.is_small {
+        (Llama::TINY, 8, &["f32"])
+    } else {
+        (Llama::SMALL, 64, &["f32", "bf16"])
+    };
+    let mut failed = Vec::new();
+    for compute in computes {
+        let training = HostTraining {
+            folder: &folder,
+            model,
+            compute,
+            steps: if setting.is_small { 2 } else { 6 },
+            batch: 2,
+            sequence,
+        };
+        training.make_inputs()?;
+        let run = |name: &str, plugins: &str, more: &[&str]| -> Result<Vec<f64>> {
+            let words = [&["--backend", "cuda", "--plugins", plugins], more].concat();
+            let name = format!("{name}-{compute}");
+            numbers(&training.run(setting, &name, &words)?, "loss")
+        };
+        let offload = ["--set", "sharding.fsdp.offload=params+optimizer"];
+        let resident = run("resident", "nf4,lora,single", &[])?;
+        let streamed = run("streamed", "nf4,lora,fsdp", &offload)?;
+        let apart = largest_difference(&streamed, &resident)?;
+        rows.add(&json!({
+            "compared": "streamed with resident",
+            "compute": compute,
+            "same_bits": streamed == resident,
+            "relative_difference": apart,
+            "losses": resident,
+        }))?;
+        if apart > BOUND {
+            failed.push(format!("{compute}: losses differ by {apart:e} of a loss"));
+        }
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
+}
+
+/// Compares the quickstart's first steps on the card with those on `cpu`.
+///
+/// # Errors
+/// Where a run fails, or losses differ by more than the bound.
+pub fn losses(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let folder = setting.scratch("losses")?;
+    let mut found = Vec::new();
+    for backend in ["cpu", "cuda"] {
+        let out = folder.join(backend);
+        if setting.is_small {
+            let training = HostTraining {
+                folder: &folder,
+                model: Llama::TINY,
+                compute: "f32",
+                steps: 2,
+                batch: 2,
+                sequence: 8,
+            };
+            training.make_inputs()?;
+            let words = ["--backend", backend, "--plugins", "nf4,lora"];
+            training.run(setting, backend, &words)?;
+        } else {
+            let mut host = setting.program("host")?;
+            host.args(["train", "--quiet", "--config", "configs/quickstart.toml"]);
+            host.args(["--backend", backend, "--out"]).arg(&out);
+            for value in [
+                format!("run.max_steps={QUICKSTART_STEPS}"),
+                "run.eval_answers=0".to_owned(),
+            ] {
+                host.args(["--set", &value]);
+            }
+            succeed(&mut host)?;
+        }
+        found.push(numbers(&out, "loss")?);
+    }
+    let [cpu, cuda] = &found[..] else {
+        unreachable!("a run of each backend")
+    };
+    let apart = largest_difference(cuda, cpu)?;
+    rows.add(&json!({
+        "compared": "cuda with cpu",
+        "relative_difference": apart,
+        "cpu": cpu,
+        "cuda": cuda,
+    }))?;
+    ensure!(apart <= BOUND, "losses differ by {apart:e} of a loss");
+    Ok(())
+}
+
+/// The largest difference of a loss, relative to the expected one.
+fn largest_difference(found: &[f64], expected: &[f64]) -> Result<f64> {
+    ensure!(
+        found.len() == expected.len(),
+        "{} steps, expected {}",
+        found.len(),
+        expected.len()
+    );
+    let apart = found.iter().zip(expected);
+    let apart = apart.map(|(found, expected)| (found - expected).abs() / expected.abs());
+    // A number that is not finite is the largest.
+    Ok(apart.max_by(f64::total_cmp).unwrap_or(f64::INFINITY))
+}
