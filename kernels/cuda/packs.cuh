@@ -24,7 +24,7 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
 
 // Numbers of a pack of which that of the widest type is 16 bytes.
 template <class... T>
-constexpr int pack_of() {
+DEVICE constexpr int pack_of() {
   return ((sizeof(T) > 2) || ...) ? 4 : 8;
 }
 template <class... P>
