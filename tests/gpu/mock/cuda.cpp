@@ -5,6 +5,7 @@
 //                    an order by chance
 // MOCK_CUDA_THREADS  forward (default), backward, shuffled or greedy: the order of a block's threads
 // MOCK_CUDA_DEVICES  cards, 1 where unset
+// MOCK_CUDA_VERSION  the version of CUDA that the driver serves, 13000 for 13.0 where unset
 // MOCK_CUDA_MEMORY   bytes of each, 1 GiB where unset
 // MOCK_CUDA_CALLS    a file that gets a line with counts when the library is closed
 //
@@ -235,7 +236,7 @@ int cuInit(unsigned) {
   }
   return m.contexts.empty() ? 100 : SUCCESS;
 }
-int cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+int cuDriverGetVersion(int* version) { return *version = atoi(setting("MOCK_CUDA_VERSION", "13000")), SUCCESS; }
 int cuGetErrorName(int error, const char** text) {
   static const std::map<int, const char*> names = {
       {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},     {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},

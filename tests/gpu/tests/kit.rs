@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use espalier_backend_cuda::CudaBackend;
-use espalier_conformance::{Outcome, Subject, Suite, backend};
+use espalier_conformance::{Fault, Outcome, Subject, Suite, Threads, backend, ops};
 use espalier_interface::{Backend, Component, Instance, Options, Result, Role, Services};
 
 /// Where the mock libraries and the kernels are kept.
@@ -12,42 +12,38 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The backend, whose products of bf16 are of a kind.
-const fn mock(create: fn(&Options, Arc<dyn Services>) -> Result<Instance>) -> Component {
-    Component {
-        name: "cuda",
-        role: Role::BACKEND,
-        doc: "the backend `cuda` without a card",
-        options: &[],
-        capabilities: &[("compute", "bf16,f32")],
-        create,
+/// The backend, whose products of bf16 are `products`.
+fn create(products: &str, services: Arc<dyn Services>) -> Result<CudaBackend> {
+    CudaBackend::new(&espalier_tests_gpu::options(folder(), products), services)
+}
+
+const MOCK: Component = Component {
+    name: "cuda",
+    role: Role::BACKEND,
+    doc: "the backend `cuda` without a card",
+    options: &[],
+    capabilities: &[("compute", "bf16,f32")],
+    create: |_: &Options, services| Ok(Instance::Backend(Box::new(create("cublaslt", services)?))),
+};
+
+#[test]
+fn products_pass_the_kit_with_kernels_of_the_backends_own() {
+    let backend = create("own", Arc::new(Threads::new(2))).expect("a backend");
+    let device = backend.open(0).expect("a device");
+    let multiplies = |name: &str| name.starts_with("op.linear") || name == "op.matmul";
+    let checks = ops::all().filter(|check| multiplies(check.name));
+    for check in checks {
+        let checked = ops::check_cases(device.as_ref(), check, "bf16");
+        if let Err(Fault::Failed(why)) = checked {
+            panic!("{}: {why}", check.name);
+        }
     }
 }
 
-fn create(products: &str, services: Arc<dyn Services>) -> Result<Instance> {
-    let options = espalier_tests_gpu::options(folder(), products);
-    Ok(Instance::Backend(Box::new(CudaBackend::new(
-        &options, services,
-    )?)))
-}
-
-const CUBLASLT: Component = mock(|_, services| create("cublaslt", services));
-const OWN: Component = mock(|_, services| create("own", services));
-
 #[test]
 fn the_kit_of_a_backend_passes() {
-    assert_kit_passes(&CUBLASLT);
-}
-
-/// The ops that multiply. The others do not know what computes products.
-#[test]
-fn the_kit_of_a_backend_passes_with_its_own_products() {
-    assert_kit_passes(&OWN);
-}
-
-fn assert_kit_passes(component: &'static Component) {
-    let mut suite = Suite::new(component.name);
-    backend(&Subject::<dyn Backend>::backend(component), &mut suite);
+    let mut suite = Suite::new(MOCK.name);
+    backend(&Subject::<dyn Backend>::backend(&MOCK), &mut suite);
     let report = suite.finish();
     report.assert_passed();
     // What is not offered: the one call of a linear with its adapter, which the core makes of two.

@@ -25,9 +25,14 @@ fn has_cuda() -> bool {
     found.is_some()
 }
 
-/// A training of one step on `cuda` with a driver in the system and a Python whose `site-packages`
-/// have the mock compiler as `nvrtc`.
-fn train(training: &Training, nvrtc: &str) -> Output {
+/// A mock library, and where a Python's `site-packages` have it.
+type Placed<'a> = (&'a str, &'a str);
+
+const NVRTC: Placed = ("libnvrtc.so.13", "nvidia/cu13/lib/libnvrtc.so.13");
+
+/// The program on a machine with a driver in the system and a Python whose `site-packages` have
+/// mock libraries.
+fn on_machine(mut host: Command, training: &Training, libraries_placed: &[Placed]) -> Command {
     let mock = libraries(folder());
     let system = training.path("system");
     fs::create_dir_all(&system).expect("a folder");
@@ -35,20 +40,41 @@ fn train(training: &Training, nvrtc: &str) -> Output {
     let python = training.path("python");
     let packages = python.join("lib/python3.12/site-packages");
     fs::create_dir_all(&packages).expect("a folder");
-    if !nvrtc.is_empty() {
-        let to = packages.join(nvrtc);
+    for (library, place) in libraries_placed {
+        let to = packages.join(place);
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
-        fs::copy(mock.join("libnvrtc.so.13"), to).expect("copied");
+        fs::copy(mock.join(library), to).expect("copied");
     }
-    let cache = folder().join("mock-cuda-kernels");
-    let cache = format!("--set backend.cuda.cache_dir={}", cache.display());
-    let mut host = training.command("out", &format!("--backend cuda {cache}"));
     host.env("LD_LIBRARY_PATH", system)
-        .env("VIRTUAL_ENV", python);
+        .env("VIRTUAL_ENV", python)
+        .env("XDG_DATA_HOME", training.path("data"));
     for name in ["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"] {
         host.env_remove(name);
     }
+    host
+}
+
+/// A training of one step on `cuda` of such a machine.
+fn train(training: &Training, more: &str, libraries_placed: &[Placed]) -> Output {
+    let cache = folder().join("mock-cuda-kernels");
+    let cache = format!("--set backend.cuda.cache_dir={}", cache.display());
+    let host = training.command("out", &format!("--backend cuda {cache} {more}"));
+    let mut host = on_machine(host, training, libraries_placed);
     host.output().expect("the host starts")
+}
+
+/// What `host doctor` says of the card of such a machine whose driver serves `version` of CUDA.
+fn diagnosed(version: &str, libraries_placed: &[Placed]) -> String {
+    let training = CASES[0].training("");
+    let mut host = Command::new(program());
+    host.arg("doctor").env("MOCK_CUDA_VERSION", version);
+    let mut host = on_machine(host, &training, libraries_placed);
+    let output = host.output().expect("the host starts");
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let card = printed.lines().find(|line| line.contains("cuda:0"));
+    card.unwrap_or_else(|| panic!("no card in {printed}"))
+        .to_owned()
 }
 
 #[test]
@@ -56,19 +82,62 @@ fn the_compiler_is_found_in_the_folders_of_pythons_packages() {
     if has_cuda() {
         return;
     }
-    let files = [
-        "nvidia/cu13/lib/libnvrtc.so.13",
-        "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
-    ];
-    for file in files {
+    for place in [NVRTC.1, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"] {
         let training = CASES[0].training("--set run.max_steps=1");
-        let output = train(&training, file);
+        let output = train(&training, "", &[(NVRTC.0, place)]);
         let code = output.status.code();
-        assert_eq!(code, Some(0), "{file}: {}", last_line(&output));
+        assert_eq!(code, Some(0), "{place}: {}", last_line(&output));
     }
     let training = CASES[0].training("--set run.max_steps=1");
     let words = "NVRTC, cannot be used | pip install nvidia-cuda-nvrtc";
-    refused(&train(&training, ""), 5, words, "no compiler");
+    refused(&train(&training, "", &[]), 5, words, "no compiler");
+}
+
+#[test]
+fn the_library_of_products_is_found_in_the_folders_of_pythons_packages() {
+    if has_cuda() {
+        return;
+    }
+    let library = "libcublasLt.so.13";
+    for (version, place) in [
+        ("13000", "nvidia/cu13/lib/libcublasLt.so.13"),
+        ("13000", "nvidia/cublas/lib/libcublasLt.so.12"),
+        ("12080", "nvidia/cublas/lib/libcublasLt.so.12"),
+    ] {
+        let card = diagnosed(version, &[(library, place)]);
+        let by = "products of bf16 by cuBLASLt 13.0.2, sm_80+cublaslt13.0.2-bf16";
+        assert!(card.contains(by), "{place}, driver {version}: {card}");
+    }
+}
+
+/// A library of a later version than the driver's, or without a function, is as good as none.
+#[test]
+fn without_a_library_of_products_the_program_says_what_to_install() {
+    if has_cuda() {
+        return;
+    }
+    let late = ("libcublasLt.so.13", "nvidia/cu13/lib/libcublasLt.so.13");
+    let other = ("libnvrtc.so.13", late.1);
+    let none: &[Placed] = &[];
+    for (version, placed, why) in [
+        ("13000", none, "the system has no libcublasLt.so.13"),
+        ("12080", &[late], "the system has no libcublasLt.so.12"),
+        ("13000", &[other], "it lacks `cublasLtGetProperty`"),
+    ] {
+        let card = diagnosed(version, placed);
+        let own = "products of bf16 by kernels of the backend's own: cuBLASLt cannot be used: ";
+        for part in [own, why, "`pip install nvidia-cublas`"] {
+            assert!(card.contains(part), "{part:?} in {card}");
+        }
+        assert!(card.contains(", sm_80, "), "{card}");
+    }
+    let training = CASES[0].training("--set run.max_steps=1");
+    let asked = "--set backend.cuda.products=cublaslt";
+    let words =
+        "backend.cuda.products = \"cublaslt\" | libcublasLt.so.13 | pip install nvidia-cublas";
+    refused(&train(&training, asked, &[NVRTC]), 5, words, "no library");
+    let output = train(&training, "", &[NVRTC]);
+    assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
 }
 
 #[test]
