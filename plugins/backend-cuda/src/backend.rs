@@ -11,13 +11,12 @@ use crate::card::{self, Card};
 use crate::compiler::Compiler;
 use crate::driver::CudaDriver;
 use crate::fault::FaultPlace;
-use crate::functions::CublasLt;
 use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
 use crate::modules::Modules;
 use crate::op;
-use crate::product_library::{ProductLibrary, Version};
+use crate::product_library::ProductLibrary;
 use crate::settings::{ProductChoice, Settings};
 
 /// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
@@ -48,24 +47,24 @@ impl CudaBackend {
         libraries::open(self.settings.libraries.as_deref())
     }
 
-    /// cuBLASLt for a card's driver, or why products are by kernels of the backend's own.
-    fn cublaslt(&self, card: &Card) -> Result<std::result::Result<&'static CublasLt, String>> {
+    /// cuBLASLt for a card, or why products are by kernels of the backend's own.
+    fn cublaslt(&self, card: &Arc<Card>) -> Result<std::result::Result<ProductLibrary, String>> {
         if self.settings.products == ProductChoice::Own {
             return Ok(Err("as backend.cuda.products asks".to_owned()));
         }
         let major = card.cuda_version()? / 1000;
         let opened = libraries::open_cublaslt(self.settings.libraries.as_deref(), major);
-        Ok(opened.map_err(str::to_owned))
+        let opened = opened.map_err(str::to_owned);
+        Ok(opened.and_then(|library| {
+            let started = ProductLibrary::new(card.clone(), library);
+            started.map_err(|error| error.message)
+        }))
     }
 
-    /// cuBLASLt on a card that is opened, where products are its.
+    /// cuBLASLt for a card that is opened, where products are its.
     fn products(&self, card: &Arc<Card>) -> Result<Option<Arc<ProductLibrary>>> {
-        let made = self.cublaslt(card)?.and_then(|library| {
-            let made = ProductLibrary::new(card.clone(), library);
-            made.map_err(|error| error.message)
-        });
-        match (made, self.settings.products) {
-            (Ok(made), _) => Ok(Some(Arc::new(made))),
+        match (self.cublaslt(card)?, self.settings.products) {
+            (Ok(library), _) => Ok(Some(Arc::new(library))),
             (Err(_), ProductChoice::Own) => Ok(None),
             (Err(why), ProductChoice::Auto) => {
                 let what = format!("products of bf16 are by kernels of the backend's own: {why}");
@@ -91,14 +90,14 @@ impl CudaBackend {
     }
 
     fn described(&self, libraries: &Libraries, index: u32) -> Result<DeviceInfo> {
-        let card = Card::open(libraries, index)?;
+        let card = Arc::new(Card::open(libraries, index)?);
         let bound = self.settings.device_memory.unwrap_or(u64::MAX);
         let [total, free] = card.memory()?;
         let ([major, minor], version) = (card.capability, card.cuda_version()?);
         let mut instruction_set = format!("sm_{major}{minor}");
         let products = match self.cublaslt(&card)? {
             Ok(library) => {
-                let version = Version::of(library)?;
+                let version = library.version();
                 // Its products have other bits, those of f32 have not.
                 instruction_set += &format!("+cublaslt{version}-bf16");
                 format!("products of bf16 by cuBLASLt {version}")

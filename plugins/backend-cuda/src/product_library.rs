@@ -40,10 +40,15 @@ const WORKSPACE_BYTES: usize = 8 << 20;
 /// Most problems whose algorithms are kept. Beyond, all are forgotten, and chosen again alike.
 const MOST_KEPT: usize = 4096;
 
+/// What the user can do about a library that does not start.
+const GET_OTHER: &str =
+    "update NVIDIA's driver, or install a cuBLAS for the version of CUDA that it serves";
+
 /// cuBLASLt for a card.
 pub struct ProductLibrary {
     card: Arc<Card>,
     library: &'static CublasLt,
+    version: Version,
     handle: cublasLtHandle_t,
     /// By problem; none where the library has no algorithm.
     kept: Mutex<HashMap<Problem, Option<Chosen>>>,
@@ -114,11 +119,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// That of a library.
-    ///
-    /// # Errors
-    /// `DEVICE`.
-    pub fn of(library: &CublasLt) -> Result<Self> {
+    fn of(library: &CublasLt) -> Result<Self> {
         use libraryPropertyType as Part;
         let mut parts = [0; 3];
         let names = [Part::MAJOR_VERSION, Part::MINOR_VERSION, Part::PATCH_LEVEL];
@@ -149,9 +150,10 @@ fn called(what: &str, status: u32) -> Result<()> {
     ];
     let name = named.iter().find(|name| **name as u32 == status);
     let name = name.map_or_else(|| format!("status {status}"), |name| format!("{name:?}"));
-    let code = match status == Status::CUBLAS_STATUS_ALLOC_FAILED as u32 {
-        true => ErrorCode::OUT_OF_MEMORY,
-        false => ErrorCode::DEVICE,
+    let code = if status == Status::CUBLAS_STATUS_ALLOC_FAILED as u32 {
+        ErrorCode::OUT_OF_MEMORY
+    } else {
+        ErrorCode::DEVICE
     };
     Err(PluginError::new(code, format!("cuBLASLt: {what}: {name}")))
 }
@@ -162,16 +164,27 @@ impl ProductLibrary {
     /// # Errors
     /// `DEVICE` where it does not serve the card or its driver, `OUT_OF_MEMORY`.
     pub fn new(card: Arc<Card>, library: &'static CublasLt) -> Result<Self> {
+        let version = Version::of(library)?;
         card.enter()?;
         let mut handle = null_mut();
         // SAFETY: cuBLASLt writes a handle for the current context.
-        called("start", unsafe { (library.create)(&raw mut handle) })?;
+        let started = called("start", unsafe { (library.create)(&raw mut handle) });
+        started.map_err(|error| PluginError {
+            message: format!("{} of version {version}; {GET_OTHER}", error.message),
+            ..error
+        })?;
         Ok(ProductLibrary {
             card,
             library,
+            version,
             handle,
             kept: Mutex::default(),
         })
+    }
+
+    /// The library's version.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// Bytes of workspace that a launch has, from a multiple of 64 on.

@@ -2,6 +2,7 @@
 //
 // MOCK_CUBLASLT_BUG  what a backend would do wrong: beta, alpha, leading (dimension), transpose, workspace (that of a matrix), algorithm
 //                    (the first one for every product), bias (none), early (before what the stream has to do)
+// MOCK_CUBLASLT_OLD  where it is set, the driver is too old for the library, which does not start
 //
 // What the library forbids is an error here: combinations of types that its documentation does not list, layouts that do not fit,
 // addresses and workspaces that the algorithm was not chosen for, another card's context. An algorithm splits the sum where its
@@ -210,7 +211,7 @@ int cublasLtGetProperty(int which, int* value) {
   return *value = version[which], SUCCESS;
 }
 int cublasLtCreate(Handle** handle) {
-  if (!driver() || driver()->device() < 0) return NOT_INITIALIZED;
+  if (!driver() || driver()->device() < 0 || getenv("MOCK_CUBLASLT_OLD")) return NOT_INITIALIZED;
   return *handle = new Handle{driver()->device()}, SUCCESS;
 }
 int cublasLtDestroy(Handle* handle) { return delete handle, SUCCESS; }

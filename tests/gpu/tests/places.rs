@@ -29,6 +29,10 @@ fn has_cuda() -> bool {
 type Placed<'a> = (&'a str, &'a str);
 
 const NVRTC: Placed = ("libnvrtc.so.13", "nvidia/cu13/lib/libnvrtc.so.13");
+const CUBLASLT: Placed = ("libcublasLt.so.13", "nvidia/cu13/lib/libcublasLt.so.13");
+
+/// The variable with the version of CUDA that the mock driver serves.
+const VERSION: &str = "MOCK_CUDA_VERSION";
 
 /// The program on a machine with a driver in the system and a Python whose `site-packages` have
 /// mock libraries.
@@ -63,11 +67,11 @@ fn train(training: &Training, more: &str, libraries_placed: &[Placed]) -> Output
     host.output().expect("the host starts")
 }
 
-/// What `host doctor` says of the card of such a machine whose driver serves `version` of CUDA.
-fn diagnosed(version: &str, libraries_placed: &[Placed]) -> String {
+/// What `host doctor` says of the card of such a machine, with a variable of the mock libraries set.
+fn diagnosed([name, value]: [&str; 2], libraries_placed: &[Placed]) -> String {
     let training = CASES[0].training("");
     let mut host = Command::new(program());
-    host.arg("doctor").env("MOCK_CUDA_VERSION", version);
+    host.arg("doctor").env(name, value);
     let mut host = on_machine(host, &training, libraries_placed);
     let output = host.output().expect("the host starts");
     assert_eq!(output.status.code(), Some(0), "{}", last_line(&output));
@@ -98,38 +102,57 @@ fn the_library_of_products_is_found_in_the_folders_of_pythons_packages() {
     if has_cuda() {
         return;
     }
-    let library = "libcublasLt.so.13";
     for (version, place) in [
-        ("13000", "nvidia/cu13/lib/libcublasLt.so.13"),
+        ("13000", CUBLASLT.1),
         ("13000", "nvidia/cublas/lib/libcublasLt.so.12"),
         ("12080", "nvidia/cublas/lib/libcublasLt.so.12"),
     ] {
-        let card = diagnosed(version, &[(library, place)]);
+        let card = diagnosed([VERSION, version], &[(CUBLASLT.0, place)]);
         let by = "products of bf16 by cuBLASLt 13.0.2, sm_80+cublaslt13.0.2-bf16";
         assert!(card.contains(by), "{place}, driver {version}: {card}");
     }
 }
 
-/// A library of a later version than the driver's, or without a function, is as good as none.
+/// A library of a later version than the driver's, without a function, or that does not start is as
+/// good as none.
 #[test]
-fn without_a_library_of_products_the_program_says_what_to_install() {
+fn without_a_library_of_products_the_program_says_what_to_do() {
     if has_cuda() {
         return;
     }
-    let late = ("libcublasLt.so.13", "nvidia/cu13/lib/libcublasLt.so.13");
-    let other = ("libnvrtc.so.13", late.1);
-    let none: &[Placed] = &[];
-    for (version, placed, why) in [
-        ("13000", none, "the system has no libcublasLt.so.13"),
-        ("12080", &[late], "the system has no libcublasLt.so.12"),
-        ("13000", &[other], "it lacks `cublasLtGetProperty`"),
+    let other: Placed = (NVRTC.0, CUBLASLT.1);
+    let install = "`pip install nvidia-cublas`";
+    for (set, placed, why, remedy) in [
+        (
+            [VERSION, "13000"],
+            &[][..],
+            "cuBLASLt cannot be used: the system has no libcublasLt.so.13",
+            install,
+        ),
+        (
+            [VERSION, "12080"],
+            &[CUBLASLT],
+            "cuBLASLt cannot be used: the system has no libcublasLt.so.12",
+            install,
+        ),
+        (
+            [VERSION, "13000"],
+            &[other],
+            "cuBLASLt cannot be used: it lacks `cublasLtGetProperty`",
+            install,
+        ),
+        (
+            ["MOCK_CUBLASLT_OLD", "1"],
+            &[CUBLASLT],
+            "start: CUBLAS_STATUS_NOT_INITIALIZED of version 13.0.2",
+            "update NVIDIA's driver",
+        ),
     ] {
-        let card = diagnosed(version, placed);
-        let own = "products of bf16 by kernels of the backend's own: cuBLASLt cannot be used: ";
-        for part in [own, why, "`pip install nvidia-cublas`"] {
+        let card = diagnosed(set, placed);
+        let own = "products of bf16 by kernels of the backend's own: ";
+        for part in [own, why, remedy, ", sm_80, "] {
             assert!(card.contains(part), "{part:?} in {card}");
         }
-        assert!(card.contains(", sm_80, "), "{card}");
     }
     let training = CASES[0].training("--set run.max_steps=1");
     let asked = "--set backend.cuda.products=cublaslt";
