@@ -89,9 +89,15 @@ pub fn check_cases(device: &dyn Device, op: &OpCheck, begin: &str) -> Checked {
             op.name
         )
     })?;
+    // All before the first launch, at which a device may compile what it has prepared.
+    let prepared = cases.iter().map(|case| {
+        let kernel = launch::prepare(device, case);
+        kernel.map_err(|fault| fault.at(&case.name))
+    });
+    let kernels: Vec<launch::Kernel> = prepared.collect::<Checked<_>>()?;
     let mut lacking = Vec::new();
-    for case in &cases {
-        let ran = launch::run(device, case).map_err(|fault| fault.at(&case.name))?;
+    for (case, kernel) in cases.iter().zip(kernels) {
+        let ran = launch::run(device, case, kernel).map_err(|fault| fault.at(&case.name))?;
         let (outputs, same) = match ran {
             Ran::Outputs { first, same } => (first, same),
             Ran::NotOffered(why) => {

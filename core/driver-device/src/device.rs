@@ -58,7 +58,12 @@ impl<D: Driver> DriverDevice<D> {
         let driver = Arc::new(driver);
         let compute = Queue::new(0, driver.stream()?);
         Ok(DriverDevice {
-            buffers: Buffers::bounded(driver.clone(), maker.name(), device_memory),
+            buffers: Buffers::bounded(
+                driver.clone(),
+                maker.name(),
+                services.clone(),
+                device_memory,
+            ),
             driver,
             queues: RwLock::new(vec![Arc::new(compute)]),
             events: RwLock::new(Events {
@@ -227,16 +232,20 @@ impl<D: Driver> Memory for DriverDevice<D> {
             (Home::Device, Home::Pinned | Home::Registered) => {
                 self.put(places, Route::ToHost, &queue)
             }
-            (Home::Lent, Home::Device) => self.put_alone(places, Some(Route::ToDevice), &queue),
-            (Home::Device, Home::Lent) => self.put_alone(places, Some(Route::ToHost), &queue),
+            (Home::Lent | Home::Pageable, Home::Device) => {
+                self.put_alone(places, Some(Route::ToDevice), &queue)
+            }
+            (Home::Device, Home::Lent | Home::Pageable) => {
+                self.put_alone(places, Some(Route::ToHost), &queue)
+            }
             _ => self.put_alone(places, None, &queue),
         }
     }
 
-    /// Of pinned memory alone.
+    /// Of what was asked for as pinned memory alone.
     fn host_address(&self, range: BufferRange) -> Option<NonNull<u8>> {
         let place = self.buffers.place(range).ok()?;
-        (place.home() == Home::Pinned).then_some(place.address)
+        matches!(place.home(), Home::Pinned | Home::Pageable).then_some(place.address)
     }
 
     fn import(&self, memory: HostMemory) -> Result<Buffer> {

@@ -30,7 +30,7 @@ pub trait Driver: Send + Sync + 'static {
     /// Zeros in memory of the host that copies fast, aligned to 64 bytes.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` where the host has no room.
+    /// `OUT_OF_MEMORY` where as much is not pinned; the device then has other memory of the host.
     fn alloc_pinned(&self, bytes: usize) -> Result<NonNull<u8>>;
 
     /// Frees memory of [`Driver::alloc_pinned`].

@@ -14,10 +14,11 @@ use crate::fault::FaultPlace;
 use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
+use crate::loader::Loader;
 use crate::modules::Modules;
 use crate::op;
 use crate::product_library::ProductLibrary;
-use crate::settings::{ProductChoice, Settings};
+use crate::settings::{ArchPath, ProductChoice, Settings};
 
 /// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
 const HEAD_CHUNK_BYTES: u64 = 256 << 20;
@@ -155,13 +156,19 @@ impl Backend for CudaBackend {
         let faults = Arc::new(FaultPlace::new(card.clone())?);
         let cache = self.settings.cache.clone();
         let compiler = Compiler::new(libraries.nvrtc, card.capability, cache);
-        let modules = Arc::new(Modules::new(card.clone(), compiler));
+        let compiler = compiler.with_shipped(self.settings.kernels.clone());
+        let compiler = match self.settings.arch_path {
+            ArchPath::Auto => compiler,
+            ArchPath::Sm80 => compiler.of_oldest(card.capability),
+        };
+        let loader = Loader::new(card.clone(), compiler, self.services.clone());
+        let modules = Arc::new(Modules::new(loader));
         let kit = Kit {
             modules,
             faults: faults.clone(),
             products: self.products(&card)?,
         };
-        let driver = CudaDriver::new(card, faults)?;
+        let driver = CudaDriver::new(card, faults, self.services.clone())?;
         let maker = Box::new(CudaKernels { kit });
         let bound = self.settings.device_memory;
         let device = DriverDevice::new(driver, maker, self.services.clone(), bound)?;

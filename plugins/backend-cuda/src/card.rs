@@ -21,6 +21,8 @@ pub struct Card {
     pub index: u32,
     /// Compute capability.
     pub capability: [i32; 2],
+    /// Bytes of shared memory that a block may have.
+    pub shared_bytes: u32,
     device: CUdevice,
     context: CUcontext,
 }
@@ -107,6 +109,7 @@ impl Card {
             driver,
             index,
             capability: [0; 2],
+            shared_bytes: 0,
             device,
             context,
         };
@@ -115,6 +118,8 @@ impl Card {
             card.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             card.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ];
+        let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        card.shared_bytes = card.attribute(shared)? as u32;
         Ok(card)
     }
 

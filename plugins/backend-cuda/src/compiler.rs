@@ -4,23 +4,55 @@
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::{fmt::Write, fs, process};
 
 use espalier_interface::{ErrorCode, PluginError, Result};
-use sha2::{Digest, Sha256};
 
 use crate::functions::Nvrtc;
+use crate::kernel_files::{KernelFiles, Stem};
 use crate::sources::{HEADERS, Source};
 
 /// The compiler for one kind of card.
 pub struct Compiler {
     nvrtc: std::result::Result<&'static Nvrtc, &'static str>,
-    /// Its version.
+    /// Its version, 0.0 where there is none.
     version: [i32; 2],
-    /// `sm_80`.
-    architecture: String,
-    /// Folder of compiled kernels.
-    cache: Option<PathBuf>,
+    /// What code is made for.
+    target: Target,
+    files: KernelFiles,
+}
+
+/// What code is made for.
+struct Target {
+    /// `sm_90`, or `compute_80` for a text of which the driver makes the card's code.
+    name: String,
+    is_text: bool,
+}
+
+impl Target {
+    /// Cards of a compute capability.
+    fn of([major, minor]: [i32; 2]) -> Self {
+        Target {
+            name: format!("sm_{major}{minor}"),
+            is_text: false,
+        }
+    }
+
+    /// Cards of compute capability 8.0, to be run by one of `capability`. Cards of 8.x run the same
+    /// code.
+    fn oldest([major, _]: [i32; 2]) -> Self {
+        match major {
+            8 => Target::of([8, 0]),
+            _ => Target {
+                name: "compute_80".to_owned(),
+                is_text: true,
+            },
+        }
+    }
+
+    /// The ending of a file of it.
+    fn ending(&self) -> &'static str {
+        if self.is_text { "ptx" } else { "cubin" }
+    }
 }
 
 /// Options of every compilation. Contractions would round differently from the formulas; kernels
@@ -29,6 +61,9 @@ const OPTIONS: &[&str] = &["--fmad=false", "--std=c++17"];
 
 /// The option with which the log tells each kernel's registers, memory and spills.
 const TELL: &str = "--ptxas-options=-v";
+
+/// NVRTC's code for an option that it does not know, such as a newer kind of card.
+const UNKNOWN_OPTION: u32 = 5;
 
 /// A compiled source.
 struct Compiled {
@@ -46,7 +81,7 @@ fn text(of: &str) -> CString {
 }
 
 impl Compiler {
-    /// A compiler for cards of a compute capability.
+    /// A compiler for cards of a compute capability, with a folder of compiled kernels.
     pub fn new(
         nvrtc: std::result::Result<&'static Nvrtc, &'static str>,
         capability: [i32; 2],
@@ -61,56 +96,86 @@ impl Compiler {
         Compiler {
             nvrtc,
             version,
-            architecture: format!("sm_{}{}", capability[0], capability[1]),
-            cache,
+            target: Target::of(capability),
+            files: KernelFiles {
+                cache,
+                shipped: None,
+            },
         }
     }
 
-    /// The code of `source` with definitions before it.
+    /// The same, with a folder of kernels that are used whatever compiler made them.
+    pub fn with_shipped(mut self, shipped: Option<PathBuf>) -> Self {
+        self.files.shipped = shipped;
+        self
+    }
+
+    /// The same, with code of the oldest kind of card that is served. Newer ones run what their
+    /// driver makes of it.
+    pub fn of_oldest(mut self, capability: [i32; 2]) -> Self {
+        self.target = Target::oldest(capability);
+        self
+    }
+
+    /// What code is made for, such as `sm_90`.
+    pub fn target(&self) -> &str {
+        &self.target.name
+    }
+
+    /// The folder where code is kept.
+    pub fn cache(&self) -> Option<&Path> {
+        self.files.cache.as_deref()
+    }
+
+    /// The code of `source` with definitions before it, if it is on disk.
+    pub fn kept(&self, source: Source, definitions: &str) -> Option<Vec<u8>> {
+        let version = self.nvrtc.is_ok().then_some(self.version);
+        self.files.find(&self.stem(source, definitions), version)
+    }
+
+    /// Requires that code can be made.
+    ///
+    /// # Errors
+    /// `DEVICE` where there is no compiler, with how to get one.
+    pub fn check(&self) -> Result<()> {
+        self.nvrtc.map(drop).map_err(|why| failed(why.to_owned()))
+    }
+
+    /// The code of `source` with definitions before it, compiled now.
     ///
     /// # Errors
     /// `DEVICE` where there is no compiler, or it refuses the source, with its log.
     pub fn compiled(&self, source: Source, definitions: &str) -> Result<Vec<u8>> {
-        let file = self.cached_file(source, definitions);
-        if let Some(code) = file.as_deref().and_then(|file| fs::read(file).ok()) {
-            return Ok(code);
-        }
-        let code = self.compile(source, definitions, &[])?.code;
-        // A kernel that cannot be kept is compiled again next time.
-        if let Some(file) = file {
-            let _ = keep(&file, &code);
-        }
-        Ok(code)
+        Ok(self.compile(source, definitions, &[])?.code)
     }
 
-    /// Where the code is kept: by everything that it depends on.
-    fn cached_file(&self, source: Source, definitions: &str) -> Option<PathBuf> {
-        let folder = self.cache.as_ref()?;
-        let mut hash = Sha256::new();
-        let [major, minor] = self.version;
-        let mut part = |text: &str| {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        };
-        part(&format!("{major}.{minor}"));
-        part(&self.architecture);
-        OPTIONS.iter().for_each(|option| part(option));
-        part(definitions);
-        part(source.text);
-        HEADERS.iter().for_each(|header| part(header.text));
-        let name = hash
-            .finalize()
-            .iter()
-            .fold(String::new(), |mut name, byte| {
-                let _ = write!(name, "{byte:02x}");
-                name
-            });
-        let stem = source.name.trim_end_matches(".cu");
-        Some(folder.join(format!(
-            "{stem}-{}-{}.cubin",
-            self.architecture,
-            &name[..32]
-        )))
+    /// Keeps that code on disk, if there is a folder for it.
+    ///
+    /// # Errors
+    /// Where it cannot be written, with the folder and what to do.
+    pub fn keep(
+        &self,
+        source: Source,
+        definitions: &str,
+        code: &[u8],
+    ) -> std::result::Result<(), String> {
+        let stem = self.stem(source, definitions);
+        let kept = self.files.keep(&stem, self.version, code);
+        kept.map_err(|why| {
+            let folder = self.files.cache.as_deref().unwrap_or(Path::new(""));
+            format!(
+                "compiled kernels cannot be kept in {}: {why}; they are compiled again in the next run, unless backend.cuda.cache_dir names a folder that can be written",
+                folder.display()
+            )
+        })
+    }
+
+    /// By everything that the code depends on, but for the compiler.
+    fn stem(&self, source: Source, definitions: &str) -> Stem {
+        let parts = OPTIONS.iter().copied().chain([definitions, source.text]);
+        let headers = HEADERS.iter().map(|header| header.text);
+        let target = (self.target(), self.target.ending());
+        Stem::new(source.name, target, parts.chain(headers))
     }
 
     /// The compiler's version.
@@ -138,8 +203,8 @@ impl Compiler {
         let pointers = |texts: &[CString]| -> Vec<*const c_char> {
             texts.iter().map(|text| text.as_ptr()).collect()
         };
-        let architecture = format!("--gpu-architecture={}", self.architecture);
-        let options = [architecture.as_str()].into_iter();
+        let target = format!("--gpu-architecture={}", self.target.name);
+        let options = [target.as_str()].into_iter();
         let options = options.chain(OPTIONS.iter().chain(more).copied());
         let options: Vec<CString> = options.map(text).collect();
         let mut program = null_mut();
@@ -160,18 +225,23 @@ impl Compiler {
             let options = pointers(&options);
             let code = (nvrtc.compile)(program, options.len() as i32, options.as_ptr());
             let log = bytes(program, nvrtc.log_bytes, nvrtc.log).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log).into_owned();
-            let made = if code == 0 {
-                bytes(program, nvrtc.cubin_bytes, nvrtc.cubin).map(|code| Compiled { code, log })
-            } else {
-                Err(format!("code {code}: {log}"))
+            let log = String::from_utf8_lossy(&log);
+            let log = log.trim_end_matches(['\0', '\n']).to_owned();
+            let made = match code {
+                0 if self.target.is_text => bytes(program, nvrtc.ptx_bytes, nvrtc.ptx),
+                0 => bytes(program, nvrtc.cubin_bytes, nvrtc.cubin),
+                UNKNOWN_OPTION => Err(format!(
+                    "code {code}: {log}; a newer one may know this card: `pip install --upgrade nvidia-cuda-nvrtc`"
+                )),
+                _ => Err(format!("code {code}: {log}")),
             };
             (nvrtc.destroy)(&raw mut program);
+            let made = made.map(|code| Compiled { code, log });
             made.map_err(|why| {
                 let [major, minor] = self.version;
                 failed(format!(
                     "NVRTC {major}.{minor} does not compile {} for {}, {why}",
-                    source.name, self.architecture
+                    source.name, self.target.name
                 ))
             })
         }
@@ -199,13 +269,4 @@ unsafe fn bytes(
             code => Err(format!("code {code}")),
         }
     }
-}
-
-/// Writes a file whole or not at all.
-fn keep(file: &Path, code: &[u8]) -> std::io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let draft = file.with_extension(format!("draft-{}", process::id()));
-    fs::write(&draft, code)?;
-    fs::rename(&draft, file)
 }

@@ -4,9 +4,10 @@
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use espalier_driver_device::{Driver, Route};
-use espalier_interface::{ErrorCode, PluginError, Result};
+use espalier_interface::{ErrorCode, LogLevel, PluginError, Result, Services};
 
 use crate::card::Card;
 use crate::fault::FaultPlace;
@@ -21,20 +22,36 @@ const PORTABLE: u32 = 1;
 pub struct CudaDriver {
     card: Arc<Card>,
     faults: Arc<FaultPlace>,
-    staging: Staging,
+    /// None where the system pins no memory for it.
+    staging: Option<Staging>,
     /// For the zeros of new memory.
     home: CudaStream,
+    services: Arc<dyn Services>,
+    /// Set once the user knows that lent memory is not registered.
+    is_told: AtomicBool,
 }
+
+/// Codes with which the driver refuses to pin memory of the host: out of memory, a call of the
+/// operating system failed, not permitted, not supported.
+const UNPINNED: [u32; 4] = [2, 304, 800, 801];
 
 impl CudaDriver {
     /// The driver of `card`, whose kernels write what they find wrong to `faults`.
     ///
     /// # Errors
-    /// `DEVICE` where it gives no stream or no pinned memory.
-    pub fn new(card: Arc<Card>, faults: Arc<FaultPlace>) -> Result<Self> {
+    /// `DEVICE` where it gives no stream.
+    pub fn new(
+        card: Arc<Card>,
+        faults: Arc<FaultPlace>,
+        services: Arc<dyn Services>,
+    ) -> Result<Self> {
+        // Other failures are those of the stream, too.
+        let staging = Staging::new(card.clone()).ok();
         Ok(CudaDriver {
             faults,
-            staging: Staging::new(card.clone())?,
+            staging,
+            services,
+            is_told: AtomicBool::new(false),
             home: CudaStream::new(&card)?,
             card,
         })
@@ -77,7 +94,14 @@ impl Driver for CudaDriver {
         let mut address: *mut c_void = null_mut();
         // SAFETY: the driver writes an address.
         let code = unsafe { (self.card.driver.alloc_host)(&raw mut address, bytes, PORTABLE) };
-        self.card.called("pinned memory", code)?;
+        let refused = |error: PluginError| {
+            if UNPINNED.contains(&code) {
+                PluginError::new(ErrorCode::OUT_OF_MEMORY, error.message)
+            } else {
+                error
+            }
+        };
+        self.card.called("pinned memory", code).map_err(refused)?;
         let address = given(address.cast())?;
         // SAFETY: the memory has this many bytes.
         unsafe { address.as_ptr().write_bytes(0, bytes) };
@@ -92,7 +116,16 @@ impl Driver for CudaDriver {
     }
 
     fn register(&self, address: NonNull<u8>, bytes: usize) -> bool {
-        registered::register(&self.card, address, bytes)
+        let refused = registered::register(&self.card, address, bytes);
+        if let Err(why) = &refused
+            && !self.is_told.swap(true, Ordering::Relaxed)
+        {
+            let what = format!(
+                "{bytes} bytes of the host's memory are not pinned, so copies from it wait and take longer: {why}; ask for less offload, or raise the limits on locked memory (`ulimit -l`, a container's)"
+            );
+            self.services.log(LogLevel::WARN, &what);
+        }
+        refused.is_ok()
     }
 
     unsafe fn unregister(&self, address: NonNull<u8>) {
@@ -133,10 +166,12 @@ impl Driver for CudaDriver {
     }
 
     unsafe fn upload(&self, from: &[u8], to: NonNull<u8>, stream: &CudaStream) -> Result<()> {
-        if from.len() <= SLOT_BYTES {
+        if let Some(staging) = &self.staging
+            && from.len() <= SLOT_BYTES
+        {
             self.card.enter()?;
             // SAFETY: the caller's.
-            return unsafe { self.staging.upload(from, to, stream) };
+            return unsafe { staging.upload(from, to, stream) };
         }
         let start = NonNull::from(from).cast();
         // SAFETY: the caller's; the bytes are borrowed until the copy is done.

@@ -106,6 +106,8 @@ table! {
         log: "nvrtcGetProgramLog"(nvrtcProgram, *mut c_char);
         cubin_bytes: "nvrtcGetCUBINSize"(nvrtcProgram, *mut usize);
         cubin: "nvrtcGetCUBIN"(nvrtcProgram, *mut c_char);
+        ptx_bytes: "nvrtcGetPTXSize"(nvrtcProgram, *mut usize);
+        ptx: "nvrtcGetPTX"(nvrtcProgram, *mut c_char);
     }
 }
 

@@ -25,7 +25,7 @@ impl Kit {
     /// The kernel `name` of `source`.
     ///
     /// # Errors
-    /// `DEVICE` where it cannot be compiled or loaded.
+    /// `DEVICE` where it would have to be compiled and there is no compiler.
     pub fn function(&self, source: Source, name: &str) -> Result<Function> {
         self.modules.function(source, "", name)
     }

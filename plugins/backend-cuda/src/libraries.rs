@@ -15,8 +15,8 @@ use places::Places;
 /// What the user can do about a missing driver.
 const GET_DRIVER: &str = "install NVIDIA's driver; `nvidia-smi` then lists the cards that it has";
 
-/// What the user can do about a missing compiler.
-const GET_NVRTC: &str = "`pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit and set CUDA_HOME, or name the folder of libnvrtc by backend.cuda.libraries";
+/// What the user can do about a missing compiler, with the package that fits the driver.
+const GET_NVRTC: &str = "`pip install PACKAGE`, or install the CUDA toolkit and set CUDA_HOME, or name the folder of libnvrtc by backend.cuda.libraries";
 
 /// What the user can do about a missing library of products.
 const GET_CUBLASLT: &str = "`pip install nvidia-cublas` (with a driver for CUDA 12 `nvidia-cublas-cu12`), or install the CUDA toolkit and set CUDA_HOME, or name the folder of libcublasLt by backend.cuda.libraries: products of bf16 are several times as fast by it as by the backend's own kernels";
@@ -24,8 +24,16 @@ const GET_CUBLASLT: &str = "`pip install nvidia-cublas` (with a driver for CUDA 
 /// The files of the driver, of which the first that opens is used.
 const DRIVER_FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 
-/// The files of the compiler, newest first.
-const NVRTC_FILES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+/// The files of the compiler, newest first, and the major version of CUDA that a driver must serve
+/// to take their code.
+const NVRTC_FILES: &[(&str, i32)] = &[
+    ("libnvrtc.so.13", 13),
+    ("libnvrtc.so.12", 12),
+    ("libnvrtc.so", LEAST_DRIVER / 1000),
+];
+
+/// The oldest version of CUDA that a driver may serve, 12000 for 12.0.
+const LEAST_DRIVER: i32 = 12000;
 
 /// The files of the library of products, newest first, and the major version of CUDA that each
 /// needs a driver for.
@@ -66,7 +74,8 @@ pub fn open(named: Option<&Path>) -> Result<Libraries> {
         let what = format!("the driver of NVIDIA cannot be used: {why}; {GET_DRIVER}");
         PluginError::new(ErrorCode::DEVICE, what)
     })?;
-    let nvrtc = nvrtc(&places).map_err(|what| &*Box::leak(what.into_boxed_str()));
+    let major = served(driver)? / 1000;
+    let nvrtc = nvrtc(&places, major).map_err(|what| &*Box::leak(what.into_boxed_str()));
     let libraries = Libraries { driver, nvrtc };
     opened.push((named.map(Path::to_owned), libraries));
     Ok(libraries)
@@ -95,13 +104,53 @@ pub fn open_cublaslt(named: Option<&Path>, major: i32) -> Opened<CublasLt> {
 /// # Errors
 /// `DEVICE` where it is missing.
 pub fn open_compiler(folder: &Path) -> Result<&'static Nvrtc> {
-    nvrtc(&Places::of_machine(Some(folder)))
+    nvrtc(&Places::of_machine(Some(folder)), i32::MAX)
         .map_err(|what| PluginError::new(ErrorCode::DEVICE, what))
 }
 
-fn nvrtc(places: &Places) -> std::result::Result<&'static Nvrtc, String> {
-    table(places, NVRTC_FILES, Nvrtc::of).map_err(|why| {
-        format!("the compiler of kernels, NVRTC, cannot be used: {why}; {GET_NVRTC}")
+/// The version of CUDA that the driver serves, 13000 for 13.0.
+fn served(driver: &Driver) -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: the driver writes a number, also before it is started.
+    let code = unsafe { (driver.version)(&raw mut version) };
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    if code == 0 && version < LEAST_DRIVER {
+        let what = format!(
+            "the driver of NVIDIA is too old: it serves CUDA {major}.{minor}, expected {}.0 or later; update the driver",
+            LEAST_DRIVER / 1000
+        );
+        return Err(PluginError::new(ErrorCode::DEVICE, what));
+    }
+    Ok(version)
+}
+
+/// Opens the newest compiler whose code a driver for CUDA `major` takes.
+fn nvrtc(places: &Places, major: i32) -> std::result::Result<&'static Nvrtc, String> {
+    let files = NVRTC_FILES.iter().filter(|(_, needs)| *needs <= major);
+    let files: Vec<&str> = files.map(|(file, _)| *file).collect();
+    let opened = table(places, &files, Nvrtc::of).and_then(|table| {
+        let mut version = [0; 2];
+        let [of_it, minor] = &mut version;
+        // SAFETY: NVRTC writes two numbers.
+        unsafe { (table.version)(&raw mut *of_it, &raw mut *minor) };
+        if version[0] > major {
+            let [of_it, minor] = version;
+            return Err(format!(
+                "its version {of_it}.{minor} needs a driver for CUDA {of_it}, found one for {major}"
+            ));
+        }
+        Ok(table)
+    });
+    opened.map_err(|why| {
+        let (package, newer) = match major {
+            ..13 => (
+                "nvidia-cuda-nvrtc-cu12",
+                " (the driver serves CUDA 12: newer compilers need a newer driver)",
+            ),
+            13.. => ("nvidia-cuda-nvrtc", ""),
+        };
+        let get = GET_NVRTC.replace("PACKAGE", package);
+        format!("the compiler of kernels, NVRTC, cannot be used: {why}; {get}{newer}")
     })
 }
 

@@ -1,19 +1,18 @@
-//! The compiled kernels of a card: loaded once, and launched.
+//! The kernels of a card: compiled and loaded when they are first launched.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute};
 use espalier_host_device::Place;
-use espalier_interface::{PluginError, Result};
+use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::arguments::{Arguments, address};
-use crate::card::Card;
-use crate::compiler::Compiler;
 use crate::current;
+use crate::loader::{Loader, Module};
 use crate::sources::Source;
 use crate::tables::DeviceTable;
 
@@ -29,73 +28,54 @@ const ORDINARY_SHARED_BYTES: u32 = 48 << 10;
 /// Most blocks of a kernel that takes turns over elements.
 const MOST_BLOCKS: u64 = 4096;
 
-/// The loaded modules of a card.
+/// The modules of a card that kernels were asked of.
 pub struct Modules {
-    card: Arc<Card>,
-    compiler: Compiler,
-    loaded: Mutex<HashMap<(&'static str, String), Arc<Module>>>,
-}
-
-struct Module {
-    card: Arc<Card>,
-    raw: CUmodule,
-}
-
-// SAFETY: modules and functions may be used from any thread.
-unsafe impl Send for Module {}
-// SAFETY: as above.
-unsafe impl Sync for Module {}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        if self.card.enter().is_ok() {
-            // SAFETY: the driver loaded it, and nothing uses its functions.
-            unsafe { (self.card.driver.unload_module)(self.raw) };
-        }
-    }
+    loader: Arc<Loader>,
+    known: Mutex<HashMap<(&'static str, String), Arc<Module>>>,
 }
 
 /// A kernel of a card.
 #[derive(Clone)]
 pub struct Function {
+    loader: Arc<Loader>,
     module: Arc<Module>,
-    raw: CUfunction,
     name: String,
+    /// Bytes of shared memory that it may have.
+    shared: u32,
+    /// Set by the first launch.
+    handle: Arc<OnceLock<Handle>>,
 }
 
-// SAFETY: as for modules.
-unsafe impl Send for Function {}
+/// The driver's handle of a kernel.
+#[derive(Clone, Copy)]
+struct Handle(CUfunction);
+
+// SAFETY: functions may be used from any thread.
+unsafe impl Send for Handle {}
 // SAFETY: as above.
-unsafe impl Sync for Function {}
+unsafe impl Sync for Handle {}
 
 impl Modules {
     /// No modules yet.
-    pub fn new(card: Arc<Card>, compiler: Compiler) -> Self {
+    pub fn new(loader: Loader) -> Self {
         Modules {
-            card,
-            compiler,
-            loaded: Mutex::default(),
+            loader: Arc::new(loader),
+            known: Mutex::default(),
         }
     }
 
-    /// The kernel `name` of `source`, compiled with definitions before it.
+    /// The kernel `name` of `source` with definitions before it. It is compiled at the first launch
+    /// of a kernel, which tells whether the source is right.
     ///
     /// # Errors
-    /// `DEVICE` where it cannot be compiled or loaded.
+    /// `DEVICE` where it would have to be compiled and there is no compiler.
     pub fn function(&self, source: Source, definitions: &str, name: &str) -> Result<Function> {
-        let module = self.module(source, definitions)?;
-        let symbol = CString::new(name).map_err(|why| PluginError::invalid(why.to_string()))?;
-        // The module may have been loaded by another thread, or before this one used another card.
-        self.card.enter()?;
-        let mut raw = null_mut();
-        // SAFETY: the driver writes a handle; the module lives.
-        let code =
-            unsafe { (self.card.driver.function)(&raw mut raw, module.raw, symbol.as_ptr()) };
-        self.card.called(name, code)?;
         Ok(Function {
-            module,
-            raw,
+            loader: self.loader.clone(),
+            module: self.module(source, definitions)?,
             name: name.to_owned(),
+            shared: ORDINARY_SHARED_BYTES,
+            handle: Arc::default(),
         })
     }
 
@@ -104,7 +84,7 @@ impl Modules {
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn table(&self, bytes: &[u8]) -> Result<Arc<DeviceTable>> {
-        DeviceTable::new(self.card.clone(), bytes).map(Arc::new)
+        DeviceTable::new(self.loader.card.clone(), bytes).map(Arc::new)
     }
 
     /// Puts zeros at `place` on this thread's stream.
@@ -116,28 +96,20 @@ impl Modules {
             return Ok(());
         }
         let to = address(place);
+        let card = &self.loader.card;
         // SAFETY: the launch has the memory.
-        let code = unsafe { (self.card.driver.fill)(to, 0, place.bytes, current::stream()) };
-        self.card.called("zero", code)
+        let code = unsafe { (card.driver.fill)(to, 0, place.bytes, current::stream()) };
+        card.called("zero", code)
     }
 
     fn module(&self, source: Source, definitions: &str) -> Result<Arc<Module>> {
         let key = (source.name, definitions.to_owned());
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = loaded.get(&key) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = known.get(&key) {
             return Ok(module.clone());
         }
-        let code = self.compiler.compiled(source, definitions)?;
-        self.card.enter()?;
-        let mut raw = null_mut();
-        // SAFETY: the driver reads the code, whose length it holds itself, and writes a handle.
-        let status = unsafe { (self.card.driver.load_module)(&raw mut raw, code.as_ptr().cast()) };
-        self.card.called(source.name, status)?;
-        let module = Arc::new(Module {
-            card: self.card.clone(),
-            raw,
-        });
-        loaded.insert(key, module.clone());
+        let module = self.loader.module(source, definitions)?;
+        known.insert(key, module.clone());
         Ok(module)
     }
 }
@@ -147,16 +119,53 @@ impl Function {
     ///
     /// # Errors
     /// `DEVICE` where the card has less.
-    pub fn with_shared(self, bytes: u32) -> Result<Self> {
-        if bytes > ORDINARY_SHARED_BYTES {
-            let card = &self.module.card;
+    pub fn with_shared(mut self, bytes: u32) -> Result<Self> {
+        let most = self.loader.card.shared_bytes;
+        if bytes > most {
+            let what = format!(
+                "{} needs {bytes} bytes of shared memory, the card has {most}",
+                self.name
+            );
+            return Err(PluginError::new(ErrorCode::DEVICE, what));
+        }
+        self.shared = self.shared.max(bytes);
+        self.handle = Arc::default();
+        Ok(self)
+    }
+
+    /// The kernel, compiled and loaded now: for a source of which `prepare` has to tell whether it
+    /// is right.
+    ///
+    /// # Errors
+    /// `DEVICE` where it cannot be compiled or loaded.
+    #[allow(dead_code)] // No source of a user's is compiled yet.
+    pub fn compiled(self) -> Result<Self> {
+        self.loader.loaded_now(&self.module)?;
+        self.handle()?;
+        Ok(self)
+    }
+
+    /// The driver's handle. The first call compiles and loads what kernels wait for.
+    fn handle(&self) -> Result<CUfunction> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(handle.0);
+        }
+        let card = &self.loader.card;
+        let module = self.loader.loaded(&self.module)?;
+        let symbol = CString::new(self.name.as_str());
+        let symbol = symbol.map_err(|why| PluginError::invalid(why.to_string()))?;
+        card.enter()?;
+        let mut raw = null_mut();
+        // SAFETY: the driver writes a handle; the module lives.
+        let code = unsafe { (card.driver.function)(&raw mut raw, module, symbol.as_ptr()) };
+        card.called(&self.name, code)?;
+        if self.shared > ORDINARY_SHARED_BYTES {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            card.enter()?;
             // SAFETY: the function lives.
-            let code = unsafe { (card.driver.set_attribute)(self.raw, most, bytes as i32) };
+            let code = unsafe { (card.driver.set_attribute)(raw, most, self.shared as i32) };
             card.called(&self.name, code)?;
         }
-        Ok(self)
+        Ok(self.handle.get_or_init(|| Handle(raw)).0)
     }
 
     /// Puts the kernel on this thread's stream: `grid` blocks of [`THREADS`]. Without blocks it
@@ -169,13 +178,13 @@ impl Function {
             return Ok(());
         }
         let [x, y, z] = grid.map(|extent| u32::try_from(extent).unwrap_or(u32::MAX));
-        let card = &self.module.card;
+        let (card, handle) = (&self.loader.card, self.handle()?);
         let mut pointers = arguments.pointers();
         // SAFETY: the arguments are those of the kernel, which its caller states beside it, and the
         // driver copies them.
         let code = unsafe {
             (card.driver.launch)(
-                self.raw,
+                handle,
                 x,
                 y,
                 z,

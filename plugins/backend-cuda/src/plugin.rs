@@ -5,6 +5,7 @@ use espalier_interface::format::DeviceCode;
 use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
 
 use crate::CudaBackend;
+use crate::settings::ArchPath;
 
 const CUDA: Component = Component {
     name: "cuda",
@@ -31,6 +32,20 @@ const CUDA: Component = Component {
             default: "\"auto\"",
             range: "auto | cublaslt | own",
             doc: "what computes products of bf16: cuBLASLt, kernels of the backend's own, or auto: cuBLASLt where it is installed",
+        },
+        OptionSpec {
+            name: "kernels",
+            kind: OptionKind::TEXT,
+            default: "null",
+            range: "",
+            doc: "folder of kernels that came compiled, used whatever NVRTC made them; never written",
+        },
+        OptionSpec {
+            name: "arch_path",
+            kind: OptionKind::TEXT,
+            default: r#""auto""#,
+            range: ArchPath::RANGE,
+            doc: "the kind of card that kernels are made for; auto: the card's own",
         },
         HostOptions::DEVICE_MEMORY,
     ],

@@ -24,26 +24,35 @@ fn ranges() -> MutexGuard<'static, Option<HashMap<usize, Registered>>> {
     RANGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers memory, or counts one more device that has it. False where the driver refuses: a limit
-/// on locked memory is reached, or a part of it is registered already.
-pub fn register(card: &Card, address: NonNull<u8>, bytes: usize) -> bool {
+/// Registers memory, or counts one more device that has it.
+///
+/// # Errors
+/// The driver's words where it refuses: a limit on locked memory is reached, or a part of the
+/// memory is registered already.
+pub fn register(
+    card: &Card,
+    address: NonNull<u8>,
+    bytes: usize,
+) -> std::result::Result<(), String> {
     let mut ranges = ranges();
     let ranges = ranges.get_or_insert_default();
     let key = address.as_ptr() as usize;
     if let Some(found) = ranges.get_mut(&key) {
-        let is_within = bytes <= found.bytes;
-        found.devices += usize::from(is_within);
-        return is_within;
+        if bytes > found.bytes {
+            return Err("a shorter range is registered from the same address on".to_owned());
+        }
+        found.devices += 1;
+        return Ok(());
     }
-    let entered = card.enter().is_ok();
-    // SAFETY: the host lends the memory until the buffer is freed.
-    let code = entered
-        .then(|| unsafe { (card.driver.register_host)(address.as_ptr().cast(), bytes, PORTABLE) });
-    if code != Some(0) {
-        return false;
-    }
+    let registered = card.enter().and_then(|()| {
+        let address = address.as_ptr().cast();
+        // SAFETY: the host lends the memory until the buffer is freed.
+        let code = unsafe { (card.driver.register_host)(address, bytes, PORTABLE) };
+        card.called("registration of memory", code)
+    });
+    registered.map_err(|error| error.message)?;
     ranges.insert(key, Registered { bytes, devices: 1 });
-    true
+    Ok(())
 }
 
 /// Ends the registration when no device has the memory any more.

@@ -6,6 +6,32 @@ use std::path::PathBuf;
 use espalier_host_device::HostOptions;
 use espalier_interface::{Options, PluginError, Result};
 
+/// The kind of card that kernels are made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchPath {
+    /// The card's own.
+    #[default]
+    Auto,
+    /// The oldest that is served, on every card.
+    Sm80,
+}
+
+impl ArchPath {
+    /// The choices, as the option declares them.
+    pub const RANGE: &str = "auto | sm_80";
+
+    fn of(options: &Options) -> Result<Self> {
+        match options.0.get("arch_path").and_then(|value| value.as_str()) {
+            None | Some("auto") => Ok(ArchPath::Auto),
+            Some("sm_80") => Ok(ArchPath::Sm80),
+            Some(other) => Err(PluginError::invalid(format!(
+                "arch_path: expected {}, found `{other}`",
+                ArchPath::RANGE
+            ))),
+        }
+    }
+}
+
 /// The options of the backend, read.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -13,6 +39,10 @@ pub struct Settings {
     pub libraries: Option<PathBuf>,
     /// Folder of compiled kernels, if there is one.
     pub cache: Option<PathBuf>,
+    /// Folder of kernels that came compiled, if the user names one.
+    pub kernels: Option<PathBuf>,
+    /// The kind of card that kernels are made for.
+    pub arch_path: ArchPath,
     /// Bytes of a device's memory, if there is a bound.
     pub device_memory: Option<u64>,
     /// What computes products of bf16.
@@ -52,7 +82,8 @@ impl Settings {
     /// What `options` set.
     ///
     /// # Errors
-    /// `INVALID` for a text that is not a size or that names no kind of products.
+    /// `INVALID` for a text that is not a size, a kind of products or a kind of card that is not a
+    /// choice.
     pub fn new(options: &Options) -> Result<Self> {
         let named = |name: &str| {
             let text = options.0.get(name).and_then(|value| value.as_str());
@@ -62,6 +93,8 @@ impl Settings {
         Ok(Settings {
             libraries: named("libraries"),
             cache: named("cache_dir").or_else(default_cache),
+            kernels: named("kernels"),
+            arch_path: ArchPath::of(options)?,
             device_memory: HostOptions::default().with(options)?.device_memory,
             products: products.map_or(Ok(ProductChoice::Auto), ProductChoice::named)?,
         })

@@ -7,6 +7,11 @@
 // MOCK_CUDA_DEVICES  cards, 1 where unset
 // MOCK_CUDA_VERSION  the version of CUDA that the driver serves, 13000 for 13.0 where unset
 // MOCK_CUDA_MEMORY   bytes of each, 1 GiB where unset
+// MOCK_CUDA_CARD     compute capability, 8.0 where unset
+// MOCK_CUDA_VERSION  the version of CUDA that it serves, 13000 where unset
+// MOCK_CUDA_LARGEST  bytes above which device memory is refused
+// MOCK_CUDA_PINNED   bytes above which host memory is not pinned, nor registered
+// MOCK_CUDA_FAIL     the number of the launch that fails
 // MOCK_CUDA_CALLS    a file that gets a line with counts when the library is closed
 //
 // What a driver forbids is an error here: no current context, copies beyond memory, launches beyond the limits of sm_80, memory that is
@@ -85,6 +90,8 @@ struct Allocation {
   void* base;
   int device;
 };
+// The begin of a text of the mock compiler's.
+const char PTX[] = "mock PTX ";
 struct Counts {
   uint64_t launches = 0, allocations = 0, copies = 0, registrations = 0, syncs = 0;
 };
@@ -123,7 +130,9 @@ int thread_order() {
   return !strcmp(order, "backward") ? 1 : !strcmp(order, "shuffled") ? 2 : !strcmp(order, "greedy") ? 3 : 0;
 }
 int device_count() { return atoi(setting("MOCK_CUDA_DEVICES", "1")); }
-size_t device_bytes() { return strtoull(setting("MOCK_CUDA_MEMORY", "1073741824"), nullptr, 10); }
+size_t number(const char* name, const char* otherwise) { return strtoull(setting(name, otherwise), nullptr, 10); }
+size_t device_bytes() { return number("MOCK_CUDA_MEMORY", "1073741824"); }
+bool is_refused(const char* bound, size_t bytes) { return bytes > number(bound, "18446744073709551615"); }
 
 bool is_complete(const Event& event) { return !event.stream || event.stream->done >= event.point; }
 
@@ -259,8 +268,8 @@ int cuDeviceGetName(char* name, int len, int device) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
-    case 75: *value = 8; break;          // compute capability, major
-    case 76: *value = 0; break;          // minor
+    case 75: *value = atoi(setting("MOCK_CUDA_CARD", "8.0")); break;                   // compute capability, major
+    case 76: *value = atoi(strchr(setting("MOCK_CUDA_CARD", "8.0"), '.') + 1); break;  // minor
     case 16: *value = 4; break;          // multiprocessors
     case 97: *value = 99 << 10; break;   // shared memory of a block, opted in
     case 41: *value = 1; break;          // unified addressing
@@ -285,7 +294,7 @@ int cuMemAlloc_v2(uintptr_t* address, size_t bytes) {
   ENTER
   Mock& m = mock();
   if (!bytes) return INVALID_VALUE;
-  if (m.used[current->device] + bytes > device_bytes()) return OUT_OF_MEMORY;
+  if (m.used[current->device] + bytes > device_bytes() || is_refused("MOCK_CUDA_LARGEST", bytes)) return OUT_OF_MEMORY;
   Allocation made = guarded(bytes, address, 0xff);
   if (!made.base) return OUT_OF_MEMORY;
   made.device = current->device;
@@ -307,6 +316,7 @@ int cuMemFree_v2(uintptr_t address) {
 }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   ENTER
+  if (is_refused("MOCK_CUDA_PINNED", bytes)) return OUT_OF_MEMORY;
   uintptr_t at;
   Allocation made = guarded(bytes, &at, 0xff);
   if (!made.base) return OUT_OF_MEMORY;
@@ -327,6 +337,7 @@ int cuMemFreeHost(void* address) {
 }
 int cuMemHostRegister_v2(void* address, size_t bytes, unsigned) {
   ENTER
+  if (is_refused("MOCK_CUDA_PINNED", bytes)) return OUT_OF_MEMORY;
   if (is_pinned((uintptr_t)address, 1)) return ALREADY_REGISTERED;
   mock().pinned[(uintptr_t)address] = bytes;
   mock().counts.registrations++;
@@ -432,7 +443,12 @@ int cuEventDestroy_v2(void* event) {
 }
 int cuModuleLoadData(Module** module, const void* image) {
   ENTER
-  const unsigned char* elf = (const unsigned char*)image;
+  // A text of the mock compiler's: digits of the bytes that it would have given otherwise.
+  std::string made;
+  const char* text = (const char*)image;
+  if (const size_t begin = sizeof PTX - 1; !strncmp(text, PTX, begin))
+    for (text += begin; *text; text += 2) made += char(std::stoi(std::string(text, 2), nullptr, 16));
+  const unsigned char* elf = (const unsigned char*)(made.empty() ? image : made.data());
   if (memcmp(elf, "\177ELF", 4)) return INVALID_IMAGE;
   uint64_t sections;
   uint16_t size, count;
@@ -504,7 +520,8 @@ int cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, unsigned 
                   std::vector<void*> arguments;
                   for (auto& value : *values) arguments.push_back(value.data());
                   unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-                  const char* why = by_value.launch(by_value.kernel, arguments.data(), grid, block, shared, thread_order(), seed, nullptr);
+                  const char* why = seed == number("MOCK_CUDA_FAIL", "0") ? "MOCK_CUDA_FAIL asks for it"
+                                    : by_value.launch(by_value.kernel, arguments.data(), grid, block, shared, thread_order(), seed, nullptr);
                   if (why) fprintf(stderr, "mock libcuda: kernel %s: %s\n", by_value.name.c_str(), why);
                   return !why;
                 },

@@ -4,6 +4,9 @@
 // MOCK_NVRTC_FILE    a kernel or a header
 // MOCK_NVRTC_FROM    a text that it has once
 // MOCK_NVRTC_TO      what is compiled in the text's place
+//
+// MOCK_NVRTC_VERSION its version, 13.0 where unset
+// MOCK_NVRTC_CALLS   a file that gets a line for each compilation: the source and what it is compiled for
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +20,7 @@
 namespace {
 
 struct Program {
-  std::string source, name, log, cubin;
+  std::string source, name, target, log, cubin;
   std::vector<std::string> headers, header_names;
 };
 
@@ -47,11 +50,22 @@ std::string shell_word(const std::string& text) {
   return made + "'";
 }
 
+// A text that the mock driver makes the code of.
+std::string ptx(const Program& program) {
+  std::string text = "mock PTX ";
+  for (unsigned char byte : program.cubin) text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  return text;
+}
+
 }  // namespace
 
 extern "C" {
 
-int nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = 0, 0; }
+int nvrtcVersion(int* major, int* minor) {
+  const char* version = getenv("MOCK_NVRTC_VERSION");
+  if (!version) version = "13.0";
+  return sscanf(version, "%d.%d", major, minor) == 2 ? 0 : 1;
+}
 const char* nvrtcGetErrorString(int code) { return code == 6 ? "NVRTC_ERROR_COMPILATION" : code ? "NVRTC_ERROR" : "NVRTC_SUCCESS"; }
 int nvrtcCreateProgram(Program** program, const char* source, const char* name, int count, const char* const* headers,
                        const char* const* names) {
@@ -86,12 +100,15 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
     std::string option = options[i];
     if (option.rfind("-D", 0) == 0)
       command += " " + shell_word(option);
-    else if (option.rfind("--gpu-architecture=sm_", 0) && option != "--fmad=false" && option != "--std=c++17" &&
+    else if (option.rfind("--gpu-architecture=", 0) == 0)
+      program->target = option.substr(strlen("--gpu-architecture="));
+    else if (option != "--fmad=false" && option != "--std=c++17" &&
              option != "--device-as-default-execution-space") {
       program->log = "unknown option " + option;
       return 5;
     }
   }
+  if (const char* calls = getenv("MOCK_NVRTC_CALLS")) std::ofstream(calls, std::ios::app) << program->name + " " + program->target + "\n";
   command += " " + shell_word(at / "kernel.cpp") + " -o " + shell_word(at / "kernel.so") + " 2>" + shell_word(at / "log");
   int code = system(command.c_str());
   program->log = read(at / "log");
@@ -102,5 +119,7 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
 int nvrtcGetProgramLogSize(Program* program, size_t* bytes) { return *bytes = program->log.size() + 1, 0; }
 int nvrtcGetProgramLog(Program* program, char* log) { return memcpy(log, program->log.c_str(), program->log.size() + 1), 0; }
 int nvrtcGetCUBINSize(Program* program, size_t* bytes) { return *bytes = program->cubin.size(), 0; }
+int nvrtcGetPTXSize(Program* program, size_t* bytes) { return *bytes = ptx(*program).size() + 1, 0; }
+int nvrtcGetPTX(Program* program, char* text) { return memcpy(text, ptx(*program).c_str(), ptx(*program).size() + 1), 0; }
 int nvrtcGetCUBIN(Program* program, char* cubin) { return memcpy(cubin, program->cubin.data(), program->cubin.size()), 0; }
 }

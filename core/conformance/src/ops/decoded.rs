@@ -5,7 +5,7 @@ use espalier_interface::graph::Dim;
 use espalier_interface::{DType, Device};
 
 use super::case::{Near, OpCase};
-use super::launch::{Ran, run};
+use super::launch::{Ran, prepare, run};
 use super::packed::Packed;
 use crate::checked::{Checked, Fault};
 
@@ -34,7 +34,8 @@ pub fn decoded(
     let open = Near::exact(vec![0.0; (rows * columns) as usize]);
     let shape = [rows, columns].map(Dim::Fixed);
     let case = OpCase::new("param_value", 0, String::new()).packed(&param);
-    match run(device, &case.output(&shape, DType::F32, open))? {
+    let case = case.output(&shape, DType::F32, open);
+    match run(device, &case, prepare(device, &case)?)? {
         Ran::NotOffered(why) => Err(Fault::Skipped(why)),
         Ran::Outputs { first, same } => {
             same?;

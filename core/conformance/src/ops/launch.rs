@@ -51,17 +51,31 @@ impl Piece {
     }
 }
 
-/// Runs a case.
+/// A case's kernel, or why the device does not have it.
+pub type Kernel = Result<Prepared, String>;
+
+/// Prepares a case's kernel.
+///
+/// # Errors
+/// A failed call.
+pub fn prepare(device: &dyn Device, case: &OpCase) -> Checked<Kernel> {
+    match device.prepare(&case.request, &case.decoders) {
+        Err(error) if error.code == ErrorCode::UNSUPPORTED => {
+            refusal(&error)?;
+            Ok(Err(error.message))
+        }
+        prepared => Ok(Ok(prepared?)),
+    }
+}
+
+/// Runs a case by its kernel, which is then released.
 ///
 /// # Errors
 /// A failed call, or bytes changed that are none of the op's.
-pub fn run(device: &dyn Device, case: &OpCase) -> Checked<Ran> {
-    let prepared = match device.prepare(&case.request, &case.decoders) {
-        Err(error) if error.code == ErrorCode::UNSUPPORTED => {
-            refusal(&error)?;
-            return Ok(Ran::NotOffered(error.message));
-        }
-        prepared => prepared?,
+pub fn run(device: &dyn Device, case: &OpCase, kernel: Kernel) -> Checked<Ran> {
+    let prepared = match kernel {
+        Ok(prepared) => prepared,
+        Err(why) => return Ok(Ran::NotOffered(why)),
     };
     let pieces = pieces(case);
     let [first, second] = FILLINGS.map(|filling| launch(device, case, &pieces, prepared, filling));

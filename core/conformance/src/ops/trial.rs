@@ -75,7 +75,7 @@ type Outputs = (Vec<Vec<u8>>, f64);
 /// The outputs of a device, which are within their bounds; or why there are none.
 fn outputs(device: &dyn Device, case: &OpCase) -> Result<Outputs, Answer> {
     let ran = || {
-        let (outputs, same) = match launch::run(device, case)? {
+        let (outputs, same) = match launch::run(device, case, launch::prepare(device, case)?)? {
             Ran::NotOffered(why) => return Ok(Err(why)),
             Ran::Outputs { first, same } => (first, same),
         };

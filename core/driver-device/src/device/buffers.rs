@@ -2,12 +2,16 @@
 //! lends.
 #![allow(unsafe_code)] // Addresses of a driver's memory.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use espalier_host_device::{Budget, LaunchMemory, Span, check_within};
-use espalier_interface::{Buffer, BufferRange, ErrorCode, HostMemory, PluginError, Result};
+use espalier_interface::{
+    Buffer, BufferRange, ErrorCode, HostMemory, LogLevel, PluginError, Result, Services,
+};
 
 use crate::driver::Driver;
 
@@ -24,6 +28,8 @@ pub enum Home {
     Device,
     /// In the host, pinned by the driver.
     Pinned,
+    /// In the host, as the driver refused to pin it.
+    Pageable,
     /// In the host, which lends it and keeps it, registered with the driver.
     Registered,
     /// In the host, which lends it and keeps it.
@@ -51,6 +57,10 @@ impl<D: Driver> Drop for Block<D> {
             match self.home {
                 Home::Device => self.driver.free(self.address),
                 Home::Pinned => self.driver.free_pinned(self.address),
+                Home::Pageable => {
+                    let layout = with_tail(self.bytes).and_then(layout);
+                    dealloc(self.address.as_ptr(), layout.expect("it was allocated"));
+                }
                 Home::Registered => self.driver.unregister(self.address),
                 Home::Lent => {}
             }
@@ -79,6 +89,9 @@ pub struct Buffers<D: Driver> {
     driver: Arc<D>,
     table: RwLock<Table<D>>,
     budget: Budget,
+    services: Arc<dyn Services>,
+    /// Set once the user knows that memory is not pinned.
+    is_told: AtomicBool,
 }
 
 struct Table<D: Driver> {
@@ -88,7 +101,12 @@ struct Table<D: Driver> {
 
 impl<D: Driver> Buffers<D> {
     /// No buffers yet of `driver`; the option of `backend` may bound the device's memory.
-    pub fn bounded(driver: Arc<D>, backend: &str, device_memory: Option<u64>) -> Self {
+    pub fn bounded(
+        driver: Arc<D>,
+        backend: &str,
+        services: Arc<dyn Services>,
+        device_memory: Option<u64>,
+    ) -> Self {
         Buffers {
             driver,
             table: RwLock::new(Table {
@@ -96,6 +114,8 @@ impl<D: Driver> Buffers<D> {
                 last: 0,
             }),
             budget: Budget::new(backend, device_memory),
+            services,
+            is_told: AtomicBool::new(false),
         }
     }
 
@@ -113,14 +133,30 @@ impl<D: Driver> Buffers<D> {
         Ok(self.insert(address, bytes, Home::Device))
     }
 
-    /// A buffer of pinned memory of the host.
+    /// A buffer of pinned memory of the host; of other memory of the host, which copies more
+    /// slowly, where the driver refuses to pin as much.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` with its bytes.
     pub fn alloc_pinned(&self, bytes: u64) -> Result<Buffer> {
-        let made = with_tail(bytes).and_then(|len| self.driver.alloc_pinned(len));
-        let address = made.map_err(|error| sized(bytes, error))?;
-        Ok(self.insert(address, bytes, Home::Pinned))
+        let len = with_tail(bytes).map_err(|error| sized(bytes, error))?;
+        let refused = match self.driver.alloc_pinned(len) {
+            Ok(address) => return Ok(self.insert(address, bytes, Home::Pinned)),
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => sized(bytes, error),
+            Err(error) => return Err(sized(bytes, error)),
+        };
+        let layout = layout(len)?;
+        // SAFETY: the layout has a size.
+        let address = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let address = address.ok_or_else(|| refused.clone())?;
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            let what = format!(
+                "memory of the host is not pinned, so copies wait for it and take longer: {}; ask for less offload, or raise the limits on locked memory (`ulimit -l`, a container's)",
+                refused.message
+            );
+            self.services.log(LogLevel::WARN, &what);
+        }
+        Ok(self.insert(address, bytes, Home::Pageable))
     }
 
     /// Memory that the host lends, as a buffer.
@@ -216,6 +252,12 @@ impl<D: Driver> LaunchMemory for Buffers<D> {
             PluginError::new(ErrorCode::OUT_OF_MEMORY, message)
         })
     }
+}
+
+/// The layout of memory that the driver did not give.
+fn layout(len: usize) -> Result<Layout> {
+    let layout = Layout::from_size_align(len, ALIGNMENT);
+    layout.map_err(|why| PluginError::new(ErrorCode::OUT_OF_MEMORY, why.to_string()))
 }
 
 /// Bytes of a buffer with its tail.
