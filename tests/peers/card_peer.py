@@ -6,7 +6,7 @@ usage: card_peer.py ceilings --extent N
 `ceilings` times torch's copy within the card's memory and its bf16 product of N x N matrices. `step`
 trains LoRA on all linears of the model that DIR/model/config.json describes, with random weights:
 packed to NF4 with double quantization where bitsandbytes is importable or lies beside this file in
-`bitsandbytes/`, else dense in bf16. Adapters are bf16, which is faster than f32. Prints lines of
+`peers/`, else dense in bf16. Adapters are bf16, which is faster than f32. Prints lines of
 JSON; a missing package is named on the standard error.
 """
 
@@ -123,10 +123,11 @@ def packed(torch, bnb, model, device):
 
 def prepared(given, torch, device):
     """The model with its adapter, and what it is."""
+    bnb, why = bitsandbytes()
+    # They look for bitsandbytes when they are imported.
     import peft
     import transformers
 
-    bnb, why = bitsandbytes()
     config = transformers.LlamaConfig.from_pretrained(given.inputs / "model", attn_implementation="sdpa")
     config.use_cache = False
     torch.set_default_dtype(torch.bfloat16)

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
+use super::pack;
 use crate::backends::GOLDEN;
 use crate::workspace::{Workspace, run};
 
@@ -23,13 +24,15 @@ pub enum Part {
     Trainings,
     /// The golden data of the peers.
     Golden,
+    /// What `gpu pack` packs, with small shapes.
+    Pack,
 }
 
 /// Options of `cargo xtask gpu emulate`.
 #[derive(Args)]
 pub struct EmulateOptions {
     /// The parts to run
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_enum, default_values_t = [Part::Kit, Part::Trainings, Part::Golden])]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_enum, default_values_t = [Part::Kit, Part::Trainings, Part::Golden, Part::Pack])]
     only: Vec<Part>,
 }
 
@@ -44,6 +47,7 @@ pub fn check(workspace: &Workspace, options: &EmulateOptions) -> Result<()> {
             Part::Kit => kit(workspace),
             Part::Trainings => trainings(workspace),
             Part::Golden => golden(workspace),
+            Part::Pack => rehearse(workspace),
         };
         if let Err(why) = outcome {
             failed.push(format!("{part:?}: {why}"));
@@ -94,6 +98,12 @@ fn golden(workspace: &Workspace) -> Result<()> {
     test.env("XDG_CACHE_HOME", folder.join("cache"));
     test.env("MOCK_CUDA_MEMORY", MEMORY);
     run(test.env("ESPALIER_TEST_BACKEND", "cuda"))
+}
+
+fn rehearse(workspace: &Workspace) -> Result<()> {
+    println!("the pack: runs 1 and 2 with small shapes");
+    let mut test = tests(workspace, &["rehearsal"]);
+    run(test.env("ESPALIER_TESTS_PACK", pack::stage(workspace, None)?))
 }
 
 /// The command that runs test programs.

@@ -18,6 +18,12 @@ const MOST_BYTES: u64 = 28_000_000;
 /// The folder in the archive.
 const ROOT: &str = "gpu";
 
+/// The program of the tests with golden data.
+const GOLDEN: &str = "golden_on_backend";
+
+/// The peers' script.
+const SCRIPT: &str = "card_peer.py";
+
 /// The library of bitsandbytes that is kept, for CUDA 13.0; each of the others has 1 to 26 MB.
 const BITSANDBYTES_LIBRARY: &str = "libbitsandbytes_cuda130.so";
 
@@ -32,34 +38,12 @@ pub struct PackOptions {
     bitsandbytes: Option<PathBuf>,
 }
 
-/// Builds the programs, strips them, and packs them with the peers' script.
+/// Stages the folder and packs it.
 ///
 /// # Errors
-/// Where a build fails, `strip`, `tar` or `xz` is missing, or the archive is larger than its bound.
+/// Where it cannot be staged, `tar` or `xz` is missing, or the archive is larger than its bound.
 pub fn pack(workspace: &Workspace, options: &PackOptions) -> Result<()> {
-    let stage = workspace.target.join(ROOT);
-    if stage.exists() {
-        fs::remove_dir_all(&stage).with_context(|| format!("cannot clear {}", stage.display()))?;
-    }
-    fs::create_dir_all(&stage).with_context(|| format!("cannot make {}", stage.display()))?;
-    let mut build = workspace.cargo();
-    // With the workspace's features, so that crates are not built twice.
-    build.args(["build", "--release", "--quiet", "--workspace"]);
-    run(build.args(["--bin", "host", "--bin", "measure_card"]))?;
-    let built = workspace.target.join("release");
-    strip(&built.join("host"), &stage.join("host"))?;
-    strip(&built.join("measure_card"), &stage.join("run"))?;
-    let golden = golden_tests(workspace)?;
-    strip(&golden, &stage.join("golden_on_backend"))?;
-    let script = "card_peer.py";
-    copy(
-        &workspace.root.join("tests/peers").join(script),
-        &stage.join(script),
-    )?;
-    if let Some(wheel) = &options.bitsandbytes {
-        unpack_bitsandbytes(wheel, &stage.join("peers"))?;
-    }
-    describe(workspace, &stage.join("pack.json"))?;
+    stage(workspace, options.bitsandbytes.as_deref())?;
     let out = options.out.as_ref().unwrap_or(&workspace.target);
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let archive = out.join(format!("{ROOT}.tar.xz"));
@@ -76,11 +60,40 @@ pub fn pack(workspace: &Workspace, options: &PackOptions) -> Result<()> {
     Ok(())
 }
 
+/// Builds the programs, strips them, and puts them with the peers' script into the target
+/// directory's `gpu`, which is returned.
+///
+/// # Errors
+/// Where a build fails, `strip` is missing, or a wheel is not the expected one.
+pub fn stage(workspace: &Workspace, bitsandbytes: Option<&Path>) -> Result<PathBuf> {
+    let stage = workspace.target.join(ROOT);
+    if stage.exists() {
+        fs::remove_dir_all(&stage).with_context(|| format!("cannot clear {}", stage.display()))?;
+    }
+    fs::create_dir_all(&stage).with_context(|| format!("cannot make {}", stage.display()))?;
+    let mut build = workspace.cargo();
+    // With the workspace's features, so that crates are not built twice.
+    build.args(["build", "--release", "--quiet", "--workspace"]);
+    run(build.args(["--bin", "host", "--bin", "measure_card"]))?;
+    let built = workspace.target.join("release");
+    strip(&built.join("host"), &stage.join("host"))?;
+    strip(&built.join("measure_card"), &stage.join("run"))?;
+    strip(&golden_tests(workspace)?, &stage.join(GOLDEN))?;
+    let script = workspace.root.join("tests/peers").join(SCRIPT);
+    fs::copy(&script, stage.join(SCRIPT))
+        .with_context(|| format!("cannot copy {}", script.display()))?;
+    if let Some(wheel) = bitsandbytes {
+        unpack_bitsandbytes(wheel, &stage.join("peers"))?;
+    }
+    describe(workspace, &stage.join("pack.json"))?;
+    Ok(stage)
+}
+
 /// Builds the tests with golden data, and returns their program.
 fn golden_tests(workspace: &Workspace) -> Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--release", "--quiet", "--workspace", "--no-run"]);
-    cargo.args(["--test", "golden_on_backend", "--message-format", "json"]);
+    cargo.args(["--test", GOLDEN, "--message-format", "json"]);
     let output = cargo.stderr(Stdio::inherit()).output();
     let output = output.context("cannot run cargo")?;
     ensure!(
@@ -91,7 +104,7 @@ fn golden_tests(workspace: &Workspace) -> Result<PathBuf> {
     let messages = text.lines().map(serde_json::from_str::<Value>);
     let messages = messages.collect::<Result<Vec<_>, _>>()?;
     let program = messages.iter().find_map(|message| {
-        let is_it = message["target"]["name"] == "golden_on_backend";
+        let is_it = message["target"]["name"] == GOLDEN;
         message["executable"].as_str().filter(|_| is_it)
     });
     let program = program.context("cargo names no program of the tests with golden data")?;
@@ -169,10 +182,4 @@ fn compress(target: &Path, archive: &Path) -> Result<()> {
     tar.arg("-cf").arg(&partial).arg("-C").arg(target).arg(ROOT);
     run(&mut tar).context("packing needs GNU tar and xz")?;
     fs::rename(&partial, archive).with_context(|| format!("cannot make {}", archive.display()))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::copy(from, to)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    Ok(())
 }

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, ensure};
 use espalier_backend_cuda::CudaBackend;
-use espalier_conformance::{Check, Outcome, Subject, Suite, backend};
+use espalier_conformance::{Check, Outcome, Subject, Suite, backend, ops};
 use espalier_interface::{Backend, Component, Instance, Role};
 use serde_json::json;
 
 use crate::part::Rows;
-use crate::setting::Setting;
+use crate::setting::{self, Setting};
 
 /// The backend, without the options that are not varied.
 const CUDA: Component = Component {
@@ -23,9 +23,7 @@ const CUDA: Component = Component {
     },
 };
 
-/// The checks that small runs leave out: those of ops, which take a minute on a model of a card.
-const OF_OPS: &str = "op.";
-/// The op that they keep.
+/// The check that small runs keep. All of them take minutes on a model of a card.
 const SMALL: &str = "op.scale";
 
 /// Measures the part.
@@ -62,11 +60,9 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
 
 /// The check of one op.
 fn small(suite: &mut Suite<'_>) {
-    use espalier_conformance::ops;
     for op in ops::all().filter(|op| op.name == SMALL) {
-        debug_assert!(op.name.starts_with(OF_OPS));
         suite.check(op.name, op.asserts, || {
-            let backend = crate::setting::backend().map_err(|error| error.to_string())?;
+            let backend = setting::backend().map_err(|error| error.to_string())?;
             let device = backend.open(0)?;
             ops::check(device.as_ref(), op)
         });

@@ -62,15 +62,15 @@ const FIRST: [Part; 8] = [
     beside("streamed", 100, trainings::streamed),
     beside("losses", 100, trainings::losses),
     alone("ops", 120, op_times::measure),
-    alone("sanitizer", 60, sanitizer::measure),
+    alone("sanitizer", 90, sanitizer::measure),
 ];
 
 const SECOND: [Part; 5] = [
     VERSIONS,
     alone("step_none", 200, step::without_recompute),
     alone("peer_none", 150, peer::without_recompute),
-    alone("step_full", 200, step::with_recompute),
-    alone("peer_full", 150, peer::with_recompute),
+    alone("step_layer", 200, step::with_recompute),
+    alone("peer_layer", 150, peer::with_recompute),
 ];
 
 /// The parts of run 1 or 2.

@@ -52,7 +52,7 @@ pub fn without_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
 /// # Errors
 /// Where it fails.
 pub fn with_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
-    measure(setting, rows, "full")
+    measure(setting, rows, "layer")
 }
 
 fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
@@ -68,7 +68,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     ] {
         arguments.extend([name.to_owned(), value]);
     }
-    if recompute == "full" {
+    if recompute == "layer" {
         arguments.push("--checkpointing".to_owned());
     }
     let (found, peak_bytes) = watched(|| lines(setting, &arguments))?;

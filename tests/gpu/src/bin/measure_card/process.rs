@@ -46,7 +46,10 @@ fn run(part: &Part, arguments: &Arguments, setting: &Setting, begin: Instant) ->
     say(begin, part.name, "begins");
     let start = Instant::now();
     let mut done = match start_part(part, arguments, setting) {
-        Ok(child) => watch(child, part, setting, begin),
+        Ok(child) => {
+            let times = if setting.is_small { SMALL_TIMES } else { 1 };
+            watch(child, part.name, part.limit_secs * times, begin)
+        }
         Err(error) => Done::failed(part.name, &format!("{error:#}")),
     };
     done.secs = start.elapsed().as_secs_f64();
@@ -70,6 +73,12 @@ fn start_part(part: &Part, arguments: &Arguments, setting: &Setting) -> Result<C
     if setting.is_small {
         command.arg("--small");
     }
+    // Kernels are compiled anew in a run's first part, and kept for the others. The compiler may
+    // be among the packages of the peers' Python.
+    command.env("XDG_CACHE_HOME", setting.out.join("cache"));
+    if let Some(packages) = &setting.packages {
+        command.env("VIRTUAL_ENV", packages);
+    }
     command.process_group(0);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,7 +86,7 @@ fn start_part(part: &Part, arguments: &Arguments, setting: &Setting) -> Result<C
 }
 
 /// Collects a part's rows until it ends or its time is over.
-fn watch(mut child: Child, part: &Part, setting: &Setting, begin: Instant) -> Done {
+fn watch(mut child: Child, name: &'static str, limit_secs: u64, begin: Instant) -> Done {
     let (sender, lines) = mpsc::channel();
     let out = child.stdout.take();
     thread::spawn(move || {
@@ -95,18 +104,17 @@ fn watch(mut child: Child, part: &Part, setting: &Setting, begin: Instant) -> Do
         let from = text.len().saturating_sub(MOST_ERRORS);
         String::from_utf8_lossy(&text[from..]).into_owned()
     });
-    let times = if setting.is_small { SMALL_TIMES } else { 1 };
-    let end = Instant::now() + Duration::from_secs(part.limit_secs * times);
-    let mut done = Done::new(part.name);
+    let end = Instant::now() + Duration::from_secs(limit_secs);
+    let mut done = Done::new(name);
     loop {
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => match serde_json::from_str::<Json>(&line) {
                 Ok(row) => done.rows.push(row),
-                Err(_) => say(begin, part.name, &line),
+                Err(_) => say(begin, name, &line),
             },
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                done.ending = Ending::TimedOut(part.limit_secs * times);
+                done.ending = Ending::TimedOut(limit_secs);
                 break;
             }
         }
@@ -129,5 +137,44 @@ fn end_group(child: &Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may be over already.
         let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(script: &str, limit_secs: u64) -> Done {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("a shell");
+        watch(child, "part", limit_secs, Instant::now())
+    }
+
+    /// The process that the part has started holds the part's output open, which the end of the
+    /// part's time must close.
+    #[test]
+    fn a_part_is_ended_with_all_that_it_started_and_keeps_its_rows() {
+        let begin = Instant::now();
+        let done = watched("sleep 100 & echo '{\"row\": 1}'; wait", 1);
+        assert!(
+            matches!(done.ending, Ending::TimedOut(1)),
+            "{}",
+            done.told()
+        );
+        assert_eq!(done.rows, [serde_json::json!({"row": 1})]);
+        assert!(begin.elapsed() < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn a_part_that_fails_keeps_its_rows_and_last_words() {
+        let done = watched("echo '{\"row\": 1}'; echo no card >&2; exit 3", 100);
+        assert_eq!(done.rows.len(), 1);
+        assert!(
+            matches!(&done.ending, Ending::Failed(why) if why == "no card"),
+            "{}",
+            done.told()
+        );
     }
 }

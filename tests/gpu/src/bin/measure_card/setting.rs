@@ -51,6 +51,8 @@ pub struct Setting {
     pub out: PathBuf,
     /// A Python for the peers.
     pub python: PathBuf,
+    /// The folder of its packages' environment, where it starts.
+    pub packages: Option<PathBuf>,
     /// Layers of the 8B model.
     pub layers: u64,
     /// Whether shapes are small.
@@ -80,6 +82,7 @@ impl Setting {
             programs,
             tree,
             python: arguments.python.clone(),
+            packages: prefix(&arguments.python),
             layers: arguments.layers,
             is_small: arguments.small,
         })
@@ -121,6 +124,17 @@ impl Setting {
         std::fs::create_dir_all(&folder)?;
         Ok(folder)
     }
+}
+
+/// Where a Python is installed, or its virtual environment.
+fn prefix(python: &Path) -> Option<PathBuf> {
+    let mut python = Command::new(python);
+    let output = python
+        .args(["-c", "import sys; print(sys.prefix)"])
+        .output();
+    let text = String::from_utf8(output.ok()?.stdout).ok()?;
+    let prefix = text.trim();
+    (!prefix.is_empty()).then(|| PathBuf::from(prefix))
 }
 
 /// The backend with its defaults.

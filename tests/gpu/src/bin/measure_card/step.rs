@@ -43,7 +43,7 @@ pub fn without_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
 /// # Errors
 /// Where the run fails.
 pub fn with_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
-    measure(setting, rows, "full")
+    measure(setting, rows, "layer")
 }
 
 fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Trainings that must agree: streamed from the host's memory and resident, on the card and on the
 //! processor.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use serde_json::json;
 
@@ -9,8 +11,8 @@ use crate::part::Rows;
 use crate::setting::Setting;
 use crate::small_model::Llama;
 
-/// Largest relative difference of a step's loss in f32 between two orders of sums, as in the
-/// trainings over the mock libraries.
+/// Largest relative difference of a step's loss, and of its gradients' norm, between two orders of
+/// sums in f32, as in the trainings over the mock libraries.
 const BOUND: f64 = 1e-4;
 
 /// Steps of the quickstart that are compared.
@@ -39,10 +41,10 @@ pub fn streamed(setting: &Setting, rows: &mut Rows) -> Result<()> {
             sequence,
         };
         training.make_inputs()?;
-        let run = |name: &str, plugins: &str, more: &[&str]| -> Result<Vec<f64>> {
+        let run = |name: &str, plugins: &str, more: &[&str]| -> Result<[Vec<f64>; 2]> {
             let words = [&["--backend", "cuda", "--plugins", plugins], more].concat();
             let name = format!("{name}-{compute}");
-            numbers(&training.run(setting, &name, &words)?, "loss")
+            steps(&training.run(setting, &name, &words)?)
         };
         let offload = ["--set", "sharding.fsdp.offload=params+optimizer"];
         let resident = run("resident", "nf4,lora,single", &[])?;
@@ -53,10 +55,12 @@ pub fn streamed(setting: &Setting, rows: &mut Rows) -> Result<()> {
             "compute": compute,
             "same_bits": streamed == resident,
             "relative_difference": apart,
-            "losses": resident,
+            "losses": resident[0],
         }))?;
         if apart > BOUND {
-            failed.push(format!("{compute}: losses differ by {apart:e} of a loss"));
+            failed.push(format!(
+                "{compute}: losses or norms differ by {apart:e} of them"
+            ));
         }
     }
     ensure!(failed.is_empty(), "{}", failed.join("; "));
@@ -90,13 +94,13 @@ pub fn losses(setting: &Setting, rows: &mut Rows) -> Result<()> {
             host.args(["--backend", backend, "--out"]).arg(&out);
             for value in [
                 format!("run.max_steps={QUICKSTART_STEPS}"),
-                "run.eval_answers=0".to_owned(),
+                "run.eval_answers=1".to_owned(),
             ] {
                 host.args(["--set", &value]);
             }
             succeed(&mut host)?;
         }
-        found.push(numbers(&out, "loss")?);
+        found.push(steps(&out)?);
     }
     let [cpu, cuda] = &found[..] else {
         unreachable!("a run of each backend")
@@ -105,22 +109,30 @@ pub fn losses(setting: &Setting, rows: &mut Rows) -> Result<()> {
     rows.add(&json!({
         "compared": "cuda with cpu",
         "relative_difference": apart,
-        "cpu": cpu,
-        "cuda": cuda,
+        "cpu": cpu[0],
+        "cuda": cuda[0],
     }))?;
-    ensure!(apart <= BOUND, "losses differ by {apart:e} of a loss");
+    ensure!(
+        apart <= BOUND,
+        "losses or norms differ by {apart:e} of them, expected at most {BOUND:e}"
+    );
     Ok(())
 }
 
-/// The largest difference of a loss, relative to the expected one.
-fn largest_difference(found: &[f64], expected: &[f64]) -> Result<f64> {
+/// The losses of a run's steps, and their gradients' norms.
+fn steps(run: &Path) -> Result<[Vec<f64>; 2]> {
+    Ok([numbers(run, "loss")?, numbers(run, "grad_norm")?])
+}
+
+/// The largest difference of a number, relative to the expected one.
+fn largest_difference(found: &[Vec<f64>; 2], expected: &[Vec<f64>; 2]) -> Result<f64> {
+    let lengths = [found, expected].map(|run| [run[0].len(), run[1].len()]);
+    let [found_steps, expected_steps] = lengths;
     ensure!(
-        found.len() == expected.len(),
-        "{} steps, expected {}",
-        found.len(),
-        expected.len()
+        found_steps == expected_steps,
+        "{found_steps:?} losses and norms, expected {expected_steps:?}"
     );
-    let apart = found.iter().zip(expected);
+    let apart = found.iter().flatten().zip(expected.iter().flatten());
     let apart = apart.map(|(found, expected)| (found - expected).abs() / expected.abs());
     // A number that is not finite is the largest.
     Ok(apart.max_by(f64::total_cmp).unwrap_or(f64::INFINITY))
