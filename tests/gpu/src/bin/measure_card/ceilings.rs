@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use crate::op_launch::{Repeats, copied_per_sec, time};
 use crate::op_shapes::square;
-use crate::part::Rows;
 use crate::peer;
+use crate::rows::Rows;
 use crate::setting::{Setting, backend, told};
 
 /// Measures the part.

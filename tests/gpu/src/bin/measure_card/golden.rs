@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::Setting;
 
 /// The program that has the tests of all modules.
@@ -75,13 +75,7 @@ struct Counts {
 fn run(tests: &mut Command) -> Result<Counts> {
     let output = tests.output().context("the tests cannot be started")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let count = |word: &str| {
-        let line = text.lines().find(|line| line.starts_with("test result:"))?;
-        let parts = line.split([';', '.']).map(str::trim);
-        let number = parts.filter_map(|part| part.strip_suffix(word)).next()?;
-        number.trim().parse::<u64>().ok()
-    };
-    let passed = count("passed");
+    let passed = count(&text, "passed");
     let failures = text.lines().filter_map(|line| {
         let name = line.strip_prefix("test ")?;
         name.strip_suffix(" ... FAILED").map(str::to_owned)
@@ -98,8 +92,36 @@ fn run(tests: &mut Command) -> Result<Counts> {
     Ok(Counts {
         passed: passed.unwrap_or(0),
         // A program that ended early has failed at least one.
-        failed: count("failed").unwrap_or(1),
+        failed: count(&text, "failed").unwrap_or(1),
         failures,
         why,
     })
+}
+
+/// The number before `word` in the line of results.
+fn count(text: &str, word: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("test result:"))?;
+    let mut parts = line.split([';', '.']).map(str::trim);
+    let number = parts.find_map(|part| part.strip_suffix(word))?;
+    number.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_program_of_tests_are_read() {
+        let script = "echo 'test a::one ... ok'; echo 'test a::two ... FAILED'; echo 'failures:'; \
+                      echo 'test result: FAILED. 10 passed; 1 failed; 2 ignored; finished in 1.5s'; exit 101";
+        let counts = run(Command::new("sh").args(["-c", script])).expect("a shell");
+        assert_eq!((counts.passed, counts.failed), (10, 1));
+        assert_eq!(counts.failures, ["a::two"]);
+        assert!(counts.why.is_some_and(|why| why.contains("101")));
+        // It crashed before it told a result.
+        let counts = run(Command::new("sh").args(["-c", "echo 'test a::one ... ok'; kill -9 $$"]));
+        let counts = counts.expect("a shell");
+        assert_eq!((counts.passed, counts.failed), (0, 1));
+        assert!(counts.why.is_some());
+    }
 }

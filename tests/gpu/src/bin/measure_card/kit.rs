@@ -6,7 +6,7 @@ use espalier_conformance::{Check, Outcome, Subject, Suite, backend, ops};
 use espalier_interface::{Backend, Component, Instance, Role};
 use serde_json::json;
 
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::{self, Setting};
 
 /// The backend, without the options that are not varied.

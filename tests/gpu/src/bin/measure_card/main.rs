@@ -19,6 +19,7 @@ mod part;
 mod peer;
 mod process;
 mod record;
+mod rows;
 mod sanitizer;
 mod setting;
 mod small_model;
@@ -31,8 +32,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 
-use part::{Part, Rows};
+use part::Part;
 use record::Record;
+use rows::Rows;
 use setting::{Arguments, Setting};
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::op_launch::{Repeats, time};
 use crate::op_shapes::Sizes;
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::{Setting, backend, told};
 
 /// Measures the part.

@@ -1,10 +1,8 @@
 //! The parts of each run: names, limits of time, and what measures them.
 
-use std::io::Write;
-
 use anyhow::Result;
-use serde_json::Value as Json;
 
+use crate::rows::Rows;
 use crate::setting::Setting;
 use crate::{ceilings, golden, kit, op_times, peer, sanitizer, step, trainings, versions};
 
@@ -78,21 +76,5 @@ pub fn of_run(run: u8) -> &'static [Part] {
     match run {
         1 => &FIRST,
         _ => &SECOND,
-    }
-}
-
-/// Where a part puts its results: a line of JSON each, on the standard output.
-pub struct Rows;
-
-impl Rows {
-    /// Adds a result. One that is out stays where the part is ended later.
-    ///
-    /// # Errors
-    /// Where the output is closed.
-    pub fn add(&mut self, row: &Json) -> Result<()> {
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{row}")?;
-        out.flush()?;
-        Ok(())
     }
 }

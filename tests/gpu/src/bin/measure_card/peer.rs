@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value as Json, json};
 
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::Setting;
 use crate::step::{self, BATCH, UNCOUNTED_STEPS, watched};
 

@@ -70,12 +70,15 @@ fn start_part(part: &Part, arguments: &Arguments, setting: &Setting) -> Result<C
     command.arg(&setting.tree).arg("--out").arg(&setting.out);
     command.arg("--python").arg(&setting.python);
     command.args(["--layers", &setting.layers.to_string()]);
+    for value in &setting.settings {
+        command.args(["--set", value]);
+    }
     if setting.is_small {
         command.arg("--small");
     }
     // Kernels are compiled anew in a run's first part, and kept for the others. The compiler may
     // be among the packages of the peers' Python.
-    command.env("XDG_CACHE_HOME", setting.out.join("cache"));
+    command.env("XDG_CACHE_HOME", setting.programs.join("cache"));
     if let Some(packages) = &setting.packages {
         command.env("VIRTUAL_ENV", packages);
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::host_training::HostTraining;
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::Setting;
 use crate::small_model::Llama;
 
@@ -48,16 +48,18 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
             .lines()
             .filter(|line| line.starts_with("===="))
             .collect();
-        let summary = lines.iter().rev().find(|line| line.contains("SUMMARY"));
-        let is_clean =
-            summary.is_some_and(|line| line.contains(": 0 ") || line.contains(" 0 hazards"));
+        let summaries: Vec<&str> = lines
+            .iter()
+            .filter(|line| line.contains("SUMMARY"))
+            .copied()
+            .collect();
         rows.add(&json!({
             "tool": tool,
-            "summary": summary,
+            "summaries": summaries,
             "first": lines.iter().take(20).collect::<Vec<_>>(),
             "status": output.status.to_string(),
         }))?;
-        if !is_clean || !output.status.success() {
+        if !are_clean(&summaries) || !output.status.success() {
             failed.push(tool);
         }
     }
@@ -65,9 +67,31 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
+/// Whether there is a summary, and all of them find nothing: `ERROR SUMMARY: 0 errors`, `RACECHECK
+/// SUMMARY: 0 hazards displayed (0 errors, 0 warnings)`.
+fn are_clean(summaries: &[&str]) -> bool {
+    let clean = |line: &&str| line.contains("SUMMARY: 0 ");
+    !summaries.is_empty() && summaries.iter().all(clean)
+}
+
 fn find() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain([PathBuf::from("/usr/local/cuda/bin")]);
     let mut programs = folders.map(|folder| folder.join("compute-sanitizer"));
     programs.find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_with_errors_and_none_at_all_are_not_clean() {
+        let clean = "========= ERROR SUMMARY: 0 errors";
+        let races = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)";
+        let errors = "========= ERROR SUMMARY: 10 errors";
+        assert!(are_clean(&[clean, races]));
+        assert!(!are_clean(&[clean, errors]));
+        assert!(!are_clean(&[]));
+    }
 }

@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Layers of the 8B model of run 2
     #[arg(long, default_value_t = 32, value_parser = value_parser!(u64).range(1..=32))]
     pub layers: u64,
+    /// Settings of the host's steps in run 2, as its own `--set`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Small shapes, which try this program; their times say nothing
     #[arg(long)]
     pub small: bool,
@@ -55,6 +58,8 @@ pub struct Setting {
     pub packages: Option<PathBuf>,
     /// Layers of the 8B model.
     pub layers: u64,
+    /// Settings of the host's steps.
+    pub settings: Vec<String>,
     /// Whether shapes are small.
     pub is_small: bool,
 }
@@ -84,6 +89,7 @@ impl Setting {
             python: arguments.python.clone(),
             packages: prefix(&arguments.python),
             layers: arguments.layers,
+            settings: arguments.set.clone(),
             is_small: arguments.small,
         })
     }
@@ -111,12 +117,12 @@ impl Setting {
         command
     }
 
-    /// A folder for what a part writes, empty.
+    /// A folder beside this program for what a part writes, empty.
     ///
     /// # Errors
     /// Where it cannot be made.
     pub fn scratch(&self, part: &str) -> Result<PathBuf> {
-        let folder = self.out.join("scratch").join(part);
+        let folder = self.programs.join("scratch").join(part);
         if folder.exists() {
             std::fs::remove_dir_all(&folder)
                 .with_context(|| format!("cannot clear {}", folder.display()))?;

@@ -9,7 +9,7 @@ use espalier_interface::Backend;
 use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers};
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::{Setting, backend, told};
 use crate::small_model::Llama;
 
@@ -59,17 +59,20 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     };
     training.make_inputs()?;
     let policy = format!("model.recompute={recompute}");
-    let words = ["--backend", "cuda", "--plugins", "nf4,lora"];
-    let more = ["--set", "adapter.lora.rank=16", "--set", &policy];
+    let mut words = vec!["--backend", "cuda", "--plugins", "nf4,lora"];
+    words.extend(["--set", "adapter.lora.rank=16", "--set", &policy]);
+    for value in &setting.settings {
+        words.extend(["--set", value]);
+    }
     let begin = Instant::now();
-    let (run, peak_bytes) =
-        watched(|| training.run(setting, "run", &[&words[..], &more[..]].concat()))?;
+    let (run, peak_bytes) = watched(|| training.run(setting, "run", &words))?;
     let secs = numbers(&run, "step_secs")?;
     let counted = median(&secs[secs.len().min(UNCOUNTED_STEPS as usize)..]);
     let counted = counted.context("no step counts")?;
     rows.add(&json!({
         "program": "host",
         "recompute": recompute,
+        "settings": setting.settings,
         "layers": model.layers,
         "tokens_per_step": BATCH * sequence,
         "step_secs": secs,
@@ -88,13 +91,14 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
 /// Where the card cannot be asked, or `work` fails.
 pub fn watched<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let backend = backend()?;
+    // Keeps the card's context, which each question would make and destroy, and which has memory
+    // of its own.
+    let _device = backend.open(0).map_err(told)?;
     let free = || -> Result<u64> {
         let devices = backend.devices().map_err(told)?;
         let device = devices.first().context("there is no card")?;
         Ok(device.free_bytes)
     };
-    // The first question makes a context of the card, which has memory of its own.
-    free()?;
     let before = free()?;
     let (least, is_over) = (AtomicU64::new(before), AtomicBool::new(false));
     let done = thread::scope(|scope| {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers, succeed};
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::Setting;
 use crate::small_model::Llama;
 

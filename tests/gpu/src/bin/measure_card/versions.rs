@@ -6,7 +6,7 @@ use anyhow::Result;
 use espalier_interface::Backend;
 use serde_json::{Value as Json, json};
 
-use crate::part::Rows;
+use crate::rows::Rows;
 use crate::setting::{Setting, backend, told};
 
 /// Prints the versions of the packages that peers need and of NVIDIA's libraries.
