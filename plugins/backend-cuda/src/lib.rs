@@ -1,5 +1,5 @@
-//! The backend `cuda`: every op on NVIDIA's cards, from compute capability 8.0 on, by kernels of its
-//! own; products of bf16 by cuBLASLt where it is there.
+//! The backend `cuda`: every op on NVIDIA's cards, from compute capability 8.0 on, by kernels of
+//! its own; products of bf16 by cuBLASLt where it is there.
 //!
 //! The libraries of CUDA are opened when a device is asked for, and not linked: a host without them
 //! reads this plugin, lists it, and says which library is missing. Kernels are CUDA C++ in

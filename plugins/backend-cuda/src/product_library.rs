@@ -1,7 +1,7 @@
 //! cuBLASLt for a card: products of bf16, and the algorithm that was chosen for each.
 //!
-//! An algorithm is the first of cuBLASLt's heuristic, never that of a measurement. It depends on the
-//! card, the library and the [`Problem`] alone, and so do the bits of a product.
+//! An algorithm is the first of cuBLASLt's heuristic, never that of a measurement. It depends on
+//! the card, the library and the [`Problem`] alone, and so do the bits of a product.
 #![allow(unsafe_code)] // Calls of cuBLASLt.
 
 mod descriptors;

@@ -67,7 +67,8 @@ fn train(training: &Training, more: &str, libraries_placed: &[Placed]) -> Output
     host.output().expect("the host starts")
 }
 
-/// What `host doctor` says of the card of such a machine, with a variable of the mock libraries set.
+/// What `host doctor` says of the card of such a machine, with a variable of the mock libraries
+/// set.
 fn diagnosed([name, value]: [&str; 2], libraries_placed: &[Placed]) -> String {
     let training = CASES[0].training("");
     let mut host = Command::new(program());

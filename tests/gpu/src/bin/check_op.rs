@@ -1,7 +1,7 @@
-//! `check_op OP CASES PRODUCTS LIBRARIES CACHE`: the kit's check of an op, such as `op.attention`, on
-//! the backend `cuda` over mock libraries, with the cases whose names begin with CASES. PRODUCTS says
-//! what computes products: `own` or `cublaslt`. Writes `passed`, or `failed` or `skipped` with the
-//! reason.
+//! `check_op OP CASES PRODUCTS LIBRARIES CACHE`: the kit's check of an op, such as `op.attention`,
+//! on the backend `cuda` over mock libraries, with the cases whose names begin with CASES. PRODUCTS
+//! says what computes products: `own` or `cublaslt`. Writes `passed`, or `failed` or `skipped` with
+//! the reason.
 
 use std::io::Write;
 use std::path::Path;

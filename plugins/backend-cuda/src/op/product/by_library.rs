@@ -1,8 +1,8 @@
 //! A product by cuBLASLt, and what is left to add to it.
 //!
-//! cuBLASLt adds one matrix to a product, and a bias of the result's dtype where the factor is 1, and
-//! rounds once. The kernels of this backend round the sum, and again after each addition. A second
-//! matrix, or a bias of another dtype, is added by a kernel after it.
+//! cuBLASLt adds one matrix to a product, and a bias of the result's dtype where the factor is 1,
+//! and rounds once. The kernels of this backend round the sum, and again after each addition. A
+//! second matrix, or a bias of another dtype, is added by a kernel after it.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ impl ByLibrary {
     /// request's products.
     ///
     /// # Errors
-    /// `DEVICE` where it fails to choose an algorithm for the largest launch, or the kernel that adds
-    /// the rest cannot be compiled.
+    /// `DEVICE` where it fails to choose an algorithm for the largest launch, or the kernel that
+    /// adds the rest cannot be compiled.
     pub fn new(kit: &Kit, of: &ProductRequest) -> Result<Option<Self>> {
         let (Some(library), Some(bias)) = (&kit.products, Bias::of(of)) else {
             return Ok(None);
