@@ -178,7 +178,7 @@ pub const BUGS: &[Bug] = &[
         ["(dp[n][r] - mean[r >> 1]) * l.slope;", "(dp[n][r] - mean[r >> 1]);"]),
     bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
         ["steps = group * tiles;", "steps = tiles;"]),
-    bug("a residual not added", ("op.linear.3", ALIGNED, FORWARD), FINISH,
+    bug("a residual not added", ("op.linear.3", IN_PLACE, FORWARD), FINISH,
         ["if (e.residual) sum +=", "if (false) sum +="]),
     bug("the bias of the first of 8 columns", ("op.linear", ALIGNED, FORWARD), FINISH,
         ["sum += e.bias_f32[column];", "sum += e.bias_f32[j];"]),
