@@ -11,6 +11,7 @@ use crate::card::{self, Card};
 use crate::compiler::Compiler;
 use crate::driver::CudaDriver;
 use crate::fault::FaultPlace;
+use crate::host_decode::HostDecode;
 use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
@@ -163,10 +164,14 @@ impl Backend for CudaBackend {
         };
         let loader = Loader::new(card.clone(), compiler, self.services.clone());
         let modules = Arc::new(Modules::new(loader));
+        let host_decode = self.settings.host_decode;
+        let host_decode = host_decode.then(|| HostDecode::new(card.clone(), self.services.clone()));
         let kit = Kit {
             modules,
             faults: faults.clone(),
             products: self.products(&card)?,
+            host_decode: host_decode.map(Arc::new),
+            decoders: Vec::new(),
         };
         let driver = CudaDriver::new(card, faults, self.services.clone())?;
         let maker = Box::new(CudaKernels { kit });

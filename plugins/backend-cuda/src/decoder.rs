@@ -166,7 +166,7 @@ impl Description {
 
 fn without_code(quantizer: &str) -> PluginError {
     PluginError::unsupported(format!(
-        "quantizer `{quantizer}` describes no format and has no `device_code`, and its `decode` runs on the processor alone: backend `cuda` cannot read its weights; choose a version of it with `device_code` (docs/write-a-quantizer.md says how its author adds one), a quantizer with a described format, or backend `cpu`"
+        "quantizer `{quantizer}` describes no format and has no `device_code`, and its `decode` runs on the processor alone: backend `cuda` cannot read its weights; choose a version of it with `device_code` (docs/write-a-quantizer.md says how its author adds one), a quantizer with a described format, or backend `cpu`; or set backend.cuda.host_decode = true, which decodes on the processor at each use and is slow"
     ))
 }
 

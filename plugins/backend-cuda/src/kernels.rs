@@ -17,7 +17,11 @@ impl KernelMaker for CudaKernels {
         "cuda"
     }
 
-    fn prepare(&self, asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
-        op::prepare(asked, &self.kit)
+    fn prepare(&self, asked: &Asked<'_>, setting: &Setting<'_>) -> Result<Made> {
+        let kit = Kit {
+            decoders: setting.decoders.to_vec(),
+            ..self.kit.clone()
+        };
+        op::prepare(asked, &kit)
     }
 }

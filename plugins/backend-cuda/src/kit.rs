@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use espalier_interface::Result;
+use espalier_interface::{Decoder, Result};
 
 use crate::fault::FaultPlace;
+use crate::host_decode::HostDecode;
 use crate::modules::{Function, Modules};
 use crate::product_library::ProductLibrary;
 use crate::sources::Source;
@@ -19,6 +20,10 @@ pub struct Kit {
     pub faults: Arc<FaultPlace>,
     /// cuBLASLt, where products of bf16 are its.
     pub products: Option<Arc<ProductLibrary>>,
+    /// Where the user asks for it: what decodes weights that a card cannot decode.
+    pub host_decode: Option<Arc<HostDecode>>,
+    /// The decoders of the request's params.
+    pub decoders: Vec<Option<Decoder>>,
 }
 
 impl Kit {

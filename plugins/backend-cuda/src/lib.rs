@@ -18,6 +18,7 @@ mod direction;
 mod driver;
 mod fault;
 mod functions;
+mod host_decode;
 mod kernel_files;
 mod kernels;
 mod kit;

@@ -47,6 +47,13 @@ const CUDA: Component = Component {
             range: ArchPath::RANGE,
             doc: "the kind of card that kernels are made for; auto: the card's own",
         },
+        OptionSpec {
+            name: "host_decode",
+            kind: OptionKind::BOOL,
+            default: "false",
+            range: "",
+            doc: "decode on the processor, at each use, weights of quantizers that have neither a described format nor device code; slow",
+        },
         HostOptions::DEVICE_MEMORY,
     ],
     capabilities: &[("compute", "bf16,f32"), (DeviceCode::CAPABILITY, "cuda")],

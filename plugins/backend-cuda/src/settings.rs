@@ -43,6 +43,8 @@ pub struct Settings {
     pub kernels: Option<PathBuf>,
     /// The kind of card that kernels are made for.
     pub arch_path: ArchPath,
+    /// Whether the processor decodes weights that a card cannot decode.
+    pub host_decode: bool,
     /// Bytes of a device's memory, if there is a bound.
     pub device_memory: Option<u64>,
     /// What computes products of bf16.
@@ -90,11 +92,13 @@ impl Settings {
             text.filter(|text| !text.is_empty()).map(PathBuf::from)
         };
         let products = options.0.get("products").and_then(|value| value.as_str());
+        let host_decode = options.0.get("host_decode");
         Ok(Settings {
             libraries: named("libraries"),
             cache: named("cache_dir").or_else(default_cache),
             kernels: named("kernels"),
             arch_path: ArchPath::of(options)?,
+            host_decode: host_decode.and_then(|value| value.as_bool()) == Some(true),
             device_memory: HostOptions::default().with(options)?.device_memory,
             products: products.map_or(Ok(ProductChoice::Auto), ProductChoice::named)?,
         })

@@ -5,7 +5,7 @@ use espalier_interface::{DType, Result, WeightLayout};
 
 use super::product::{Epilogue, Extents};
 use super::stored;
-use super::weight::Segments;
+use super::weight::{Segments, on_host};
 use crate::arguments::{Argument, Arguments, address};
 use crate::decoder::{Description, RUN, Tables};
 use crate::kit::Kit;
@@ -64,6 +64,9 @@ impl FewRows {
                 (kit.modules.function(FEW_ROWS, &before, &name)?, None)
             }
             WeightLayout::Packed(format) => {
+                if on_host(asked, kit, 0, format).is_some() {
+                    return Ok(None);
+                }
                 let described = Description::of(format, asked.request.device_code_of(0))?;
                 if !described.has_runs {
                     return Ok(None);

@@ -1,11 +1,15 @@
 //! A param in any format -> its values where a kernel can read them.
 
+use std::sync::Arc;
+
 use espalier_host_device::{Asked, Call};
+use espalier_interface::format::{Decoding, Format};
 use espalier_interface::{DType, Result, WeightLayout};
 
 use super::stored;
 use crate::arguments::{Argument, Arguments, address};
 use crate::decoder::{Description, RUN, Tables};
+use crate::host_decode::{HostDecode, HostWeight};
 use crate::kit::Kit;
 use crate::modules::Function;
 use crate::sources::{DECODE, FLAT};
@@ -39,6 +43,8 @@ enum Kind {
         kernel: Function,
         tables: Box<Tables>,
     },
+    /// The host decodes them.
+    OnHost(HostWeight),
 }
 
 /// Addresses of segments, as kernels take them.
@@ -101,11 +107,16 @@ impl Weight {
                 Ok(of(wanted, 1, Kind::Cast { kernel, bytes }))
             }
             WeightLayout::Packed(format) => {
+                let ranges = format.segments.len();
+                if let Some(host) = on_host(asked, kit, index, format) {
+                    let param = (index, format.as_ref());
+                    let weight = HostWeight::new(host, asked, &kit.decoders, param, wanted)?;
+                    return Ok(of(wanted, ranges, Kind::OnHost(weight)));
+                }
                 let described = Description::of(format, asked.request.device_code_of(index))?;
                 let name = format!("decode_{}", wanted.name());
                 let kernel = described.kernel(kit, DECODE, &name)?;
                 let tables = Box::new(described.tables);
-                let ranges = format.segments.len();
                 Ok(of(wanted, ranges, Kind::Packed { kernel, tables }))
             }
         }
@@ -131,6 +142,7 @@ impl Weight {
         [begin, count]: [usize; 2],
     ) -> Result<u64> {
         let [rows, columns] = self.size;
+        let window = [begin, count];
         let (begin, count) = (begin * columns, count * columns);
         let start = || address(call.param_place(self.first));
         match &self.kind {
@@ -151,6 +163,10 @@ impl Weight {
                 kernel.launch_over_with(count.div_ceil(RUN as usize), SHARED_BYTES, &arguments)?;
                 Ok(workspace)
             }
+            Kind::OnHost(weight) => {
+                weight.decode(call, self.first, window, workspace)?;
+                Ok(workspace)
+            }
         }
     }
 
@@ -161,6 +177,18 @@ impl Weight {
     pub fn all(&self, call: &Call<'_>, workspace: u64) -> Result<u64> {
         self.values(call, workspace, [0, self.size[0]])
     }
+}
+
+/// What decodes param `index` on the host, where the user asks for it and the card cannot.
+pub fn on_host<'a>(
+    asked: &Asked<'_>,
+    kit: &'a Kit,
+    index: usize,
+    format: &Format,
+) -> Option<&'a Arc<HostDecode>> {
+    let is_open = format.decoding == Decoding::Callback;
+    let is_open = is_open && asked.request.device_code_of(index).is_none();
+    kit.host_decode.as_ref().filter(|_| is_open)
 }
 
 /// The address of a launch's workspace, 0 where it has none.
