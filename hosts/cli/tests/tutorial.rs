@@ -34,11 +34,15 @@ fn the_tutorial_ends_with_a_run_and_a_row_beside_nf4() {
     let mut bash = Command::new("bash");
     bash.arg("-c").arg(script(&blocks));
     bash.current_dir(&bench.folder);
+    // The card on which `check` tries the device code.
+    let mock = espalier_tests_gpu::libraries(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    bash.env("HOST__BACKEND__CUDA__LIBRARIES", mock);
     as_a_user(&mut bash, &bench);
     let output = succeeded(&mut bash);
 
     assert!(output.contains("test result: ok. 1 passed"), "{output}");
     assert!(output.contains(" passed, 0 failed"), "{output}");
+    assert!(output.contains("ok       decode.device_code"), "{output}");
     for quantizer in ["three-bit", "nf4"] {
         let run = bench.path("runs").join(quantizer);
         assert!(run.join("adapter/adapter_model.safetensors").is_file());

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use espalier_backend_cuda::CudaBackend;
 use espalier_conformance::{Outcome, Report, Subject, Suite, Threads, device_code, ops, weights};
 use espalier_interface::format::{Decoding, DeviceCode, Format};
-use espalier_interface::{Backend, Device, Quantizer, Result, Serial};
+use espalier_interface::graph::Dim;
+use espalier_interface::{
+    Backend, DType, Device, KernelRequest, Operand, ParamOperand, Quantizer, Result, Serial,
+    WeightLayout,
+};
 use espalier_tests_gpu::third_party::{folder as sample_folder, registry, sample};
 use espalier_tests_gpu::{options, quantizers};
 
@@ -193,6 +197,28 @@ fn device_code_that_does_not_compile_is_shown_with_its_own_lines() {
     for part in parts {
         assert!(why.contains(part), "expected `{part}`, found {why}");
     }
+}
+
+/// The code of a source that is wrong is not left to the first launch, within a run.
+#[test]
+fn device_code_that_does_not_compile_is_refused_when_a_kernel_is_prepared() {
+    let format = sample("decode-only").format([4, 16]);
+    let param = ParamOperand {
+        shape: vec![4, 16],
+        layout: WeightLayout::Packed(Box::new(format.expect("a shape that it takes"))),
+    };
+    let mut request = KernelRequest::new("param_value").params(vec![param]);
+    request.device_code = vec![Some(DeviceCode::cuda("decode_elements"))];
+    request.outputs = vec![Operand {
+        shape: [4, 16].map(Dim::Fixed).to_vec(),
+        dtype: DType::F32,
+    }];
+    let found = device().prepare(&request, &[None]);
+    let why = found.expect_err("no C++").message;
+    assert!(
+        why.contains("device code of quantizer decode-only:1"),
+        "{why}"
+    );
 }
 
 #[test]
