@@ -28,8 +28,8 @@ use crate::{PluginError, Result};
 ///   `number<T>(segment, at)`, the number at `at` of a segment of `f32`, `bf16` or `f16`, in f32;
 ///   `float_bits` and `bits_float`. It may define functions with `DEVICE`, and tables with
 ///   `__constant__`.
-/// - It includes nothing, writes nothing else, and has no shared memory, barriers, or calls in which
-///   threads meet.
+/// - It includes nothing, writes nothing else, and has no shared memory, barriers, or calls in
+///   which threads meet.
 ///
 /// The code is in a namespace of its own. The compiler's messages have its own line numbers. A
 /// backend that compiles CUDA C++ says so by its capability `device_code`.

@@ -1,6 +1,6 @@
 //! The quantizer `decode-only`: 8 values that are denser near zero, codes of 3 bits that cross byte
-//! boundaries, and one scale per block. No description covers such codes: to read a weight, the host
-//! calls `decode`, and devices run the device code.
+//! boundaries, and one scale per block. No description covers such codes: to read a weight, the
+//! host calls `decode`, and devices run the device code.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
