@@ -7,10 +7,10 @@ use std::sync::Arc;
 use espalier_backend_cuda::CudaBackend;
 use espalier_conformance::{Outcome, Report, Subject, Suite, Threads, device_code, ops, weights};
 use espalier_interface::format::{Decoding, DeviceCode, Format};
-use espalier_interface::graph::Dim;
+use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    Backend, DType, Device, KernelRequest, Operand, ParamOperand, Quantizer, Result, Serial,
-    WeightLayout,
+    Backend, BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
+    Quantizer, Result, Serial, Stream, WeightLayout,
 };
 use espalier_tests_gpu::third_party::{folder as sample_folder, registry, sample};
 use espalier_tests_gpu::{options, quantizers};
@@ -197,6 +197,81 @@ fn device_code_that_does_not_compile_is_shown_with_its_own_lines() {
     for part in parts {
         assert!(why.contains(part), "expected `{part}`, found {why}");
     }
+}
+
+/// The norms of a weight's rows, with an update of zeros.
+fn row_norms(layout: WeightLayout, code: Option<DeviceCode>, weight: &[&[u8]]) -> Vec<u8> {
+    let device = device();
+    let [n, m] = WIDE;
+    let param = |shape: [u64; 2], layout| ParamOperand {
+        shape: shape.to_vec(),
+        layout,
+    };
+    let dense = || WeightLayout::Dense(DType::F32);
+    let params = vec![
+        param([n, m], layout),
+        param([1, m], dense()),
+        param([n, 1], dense()),
+    ];
+    let mut request = KernelRequest::new("adapted_row_norms")
+        .attributes(Attributes::new().with("alpha", 1.0))
+        .params(params)
+        .outputs(vec![Operand::flat(n, DType::F32)])
+        .limits(1, 1);
+    request.device_code = vec![code, None, None];
+    let prepared = device.prepare(&request, &[None; 3]).expect("a kernel");
+    let range = |bytes: u64| {
+        let buffer = device.alloc(bytes.max(1), MemoryKind::DEVICE);
+        BufferRange {
+            buffer: buffer.expect("room"),
+            offset: 0,
+            bytes,
+        }
+    };
+    // New buffers hold zeros.
+    let mut ranges: Vec<BufferRange> = weight.iter().map(|part| range(part.len() as u64)).collect();
+    for (part, to) in weight.iter().zip(&ranges) {
+        device.upload(part, *to, Stream(0)).expect("an upload");
+    }
+    ranges.extend([4 * m, 4 * n, 4 * n].map(range));
+    let launch = Launch {
+        kernel: prepared.kernel,
+        stream: Stream(0),
+        ranges: &ranges,
+        workspace: range(prepared.workspace_bytes),
+        tokens: 0,
+        sequences: 0,
+        scalars: &[],
+    };
+    device.launch(&launch).expect("a launch");
+    let mut norms = vec![0; 4 * n as usize];
+    let from = *ranges.last().expect("the output");
+    let read = device.download(from, &mut norms, Stream(0));
+    read.expect("the norms");
+    norms
+}
+
+/// A weight whose rows are decoded one at a time, from elements on that no thread begins with.
+const WIDE: [u64; 2] = [2, 2_100_001];
+
+#[test]
+fn device_code_decodes_rows_that_begin_anywhere() {
+    let quantizer = sample("decode-only");
+    let code = quantizer.device_code().expect("it can say");
+    let (format, segments) = packed(quantizer.as_ref(), WIDE).expect("a shape that it takes");
+    let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+    let [n, m] = WIDE;
+    let mut values = vec![0.0f32; (n * m) as usize];
+    let decoded = quantizer.decode(&segments, WIDE, 0..n, 0..m, &mut values);
+    decoded.expect("its own bytes");
+    let values: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let dense = row_norms(WeightLayout::Dense(DType::F32), None, &[&values]);
+    let packed = row_norms(WeightLayout::Packed(Box::new(format)), code, &segments);
+    assert!(dense.iter().any(|byte| *byte != 0));
+    assert_eq!(packed, dense);
 }
 
 /// The code of a source that is wrong is not left to the first launch, within a run.
