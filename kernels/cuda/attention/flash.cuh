@@ -1,14 +1,20 @@
 // What kernels of flash attention share: rows of a sequence, where tiles lie in shared memory, products of tiles, the mask.
 //
-// The host defines HEAD_DIM, a multiple of 16 up to 128, SOFTCAP, whether logits are capped, and STEP, a multiple of 16: the rows
-// of the tiles that a block goes through.
+// The host defines HEAD_DIM, a multiple of 16 up to 128, SOFTCAP, whether logits are capped, STEP, a multiple of 16: the rows of
+// the tiles that a block goes through, WARPS of a block, and WARP_ROWS, 16 or 32: the rows that each of them keeps. With 32 a warp
+// reads a matrix of a tile for twice as many products, and shared memory is read less.
 #pragma once
 #include "element.cuh"
 #include "shape.cuh"
 
 constexpr int D = HEAD_DIM, CHUNKS = D / 8;
-// Rows that a block keeps: a warp has 16 of them, as many as a matrix of mma_bf16.
-constexpr int ROWS = THREADS / 2;
+// Threads of a block, matrices of 16 rows that a warp keeps, and rows that a block keeps.
+constexpr int BLOCK = 32 * WARPS, MATRICES = WARP_ROWS / 16, ROWS = WARPS * WARP_ROWS;
+// Blocks that a multiprocessor has at once, so that one multiplies while another finds weights.
+constexpr int RESIDENT = 8 / WARPS;
+// What a warp has of its rows: 16 times COLUMNS numbers of each matrix.
+template <int COLUMNS>
+using Sums = float[MATRICES][COLUMNS / 8][4];
 // Bytes of a tile that a block keeps, and of one that it goes through.
 constexpr int KEPT = ROWS * D * 2, PASSED = STEP * D * 2;
 constexpr float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
@@ -53,78 +59,107 @@ DEVICE int place(int row, int chunk) {
 // Copies rows from `begin` on to shared memory, zeros beyond the sequence's `length`. Its rows are `stride` elements apart.
 template <int COUNT>
 DEVICE void load_tile(unsigned char* to, const bf16* from, int64_t stride, int32_t begin, int32_t length) {
+  // Threads of a row, of which the first CHUNKS have one each. Theirs are in rows so far apart that they have one place there.
+  constexpr int LANES = CHUNKS > 8 ? 16 : CHUNKS > 4 ? 8 : CHUNKS, APART = BLOCK / LANES;
+  static_assert(BLOCK % LANES == 0 && APART % 8 == 0, "rows of one place");
+  int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES, left = length - begin - row;
+  if (LANES != CHUNKS && chunk >= CHUNKS) return;
+  const bf16* next = from + (begin + row) * stride + chunk * 8;
+  to += place(row, chunk);
 #pragma unroll
-  for (int load = 0; load < COUNT * CHUNKS; load += THREADS) {
-    int at = load + threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
-    if (COUNT * CHUNKS % THREADS != 0 && at >= COUNT * CHUNKS) break;
-    bool in = begin + row < length;
-    copy_async16(to + place(row, chunk), from + (in ? (begin + row) * stride + chunk * 8 : 0), in ? 16 : 0);
+  for (int r = 0; r < COUNT; r += APART) {
+    if (COUNT % APART != 0 && row + r >= COUNT) break;
+    bool in = r < left;
+    copy_async16(to + r * D * 2, in ? next : from, in ? 16 : 0);
+    next += APART * stride;
   }
 }
-// Rounds a warp's 16 rows into its rows of a tile in shared memory.
-DEVICE void put_rows(unsigned char* tile, const float (&x)[D / 8][4], float low, float high) {
-  int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) * 16 + (lane >> 2);
+// This warp's first row of a block, and this lane's first of a matrix: it has that and the one 8 rows behind.
+DEVICE int warp_row() { return (threadIdx.x >> 5) * WARP_ROWS; }
+DEVICE int lane_row() { return (threadIdx.x & 31) >> 2; }
+// Rounds a warp's rows, each times a factor, into its rows of a tile in shared memory.
+DEVICE void put_rows(unsigned char* tile, const Sums<D>& x, const float (&factor)[MATRICES][2]) {
+  int at = (threadIdx.x & 3) * 4;
 #pragma unroll
-  for (int n = 0; n < D / 8; n++) {
-    *(uint32_t*)(tile + place(row, n) + (lane & 3) * 4) = pack_bf16(x[n][0] * low, x[n][1] * low);
-    *(uint32_t*)(tile + place(row + 8, n) + (lane & 3) * 4) = pack_bf16(x[n][2] * high, x[n][3] * high);
-  }
+  for (int m = 0; m < MATRICES; m++)
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        int row = warp_row() + m * 16 + h * 8 + lane_row();
+        float low = x[m][n][2 * h] * factor[m][h], high = x[m][n][2 * h + 1] * factor[m][h];
+        *(uint32_t*)(tile + place(row, n) + at) = pack_bf16(low, high);
+      }
 }
 // Writes the rows of a block, which are in shared memory.
 DEVICE void store_tile(bf16* to, const unsigned char* tile, int64_t stride, int32_t begin, int32_t length) {
 #pragma unroll
-  for (int at = threadIdx.x; at < ROWS * CHUNKS; at += THREADS) {
+  for (int at = threadIdx.x; at < ROWS * CHUNKS; at += BLOCK) {
     int row = at / CHUNKS, chunk = at % CHUNKS;
     if (begin + row < length) *(uint4*)(to + (begin + row) * stride + chunk * 8) = *(const uint4*)(tile + place(row, chunk));
   }
 }
 
-// Depth d of the 16 rows of a tile that a warp has, as a left matrix of mma_bf16.
-DEVICE void left_of(uint32_t (&a)[4], const unsigned char* tile, int d) {
-  int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) * 16;
+// Depth d of matrix m of the rows of a tile that a warp has, as a left matrix of mma_bf16.
+DEVICE void left_of(uint32_t (&a)[4], const unsigned char* tile, int m, int d) {
+  int lane = threadIdx.x & 31, row = warp_row() + m * 16;
   load_matrix4(a, tile + place(row + (lane & 15), 2 * d + (lane >> 4)));
 }
-// sum += a y^T, where left(x, d) gives depth d of a warp's 16 rows of a, and y is a tile of STEP rows.
+// sum += a y^T, where left(x, m, d) gives depth d of matrix m of a warp's rows of a, and y is a tile of STEP rows.
 template <class Left>
-DEVICE void multiply_rows(float (&sum)[STEP / 8][4], Left left, const unsigned char* y) {
+DEVICE void multiply_rows(Sums<STEP>& sum, Left left, const unsigned char* y) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int d = 0; d < D / 16; d++) {
-    uint32_t a[4];
-    left(a, d);
+    uint32_t a[MATRICES][4];
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++) left(a[m], m, d);
 #pragma unroll
     for (int n = 0; n < STEP / 16; n++) {
       uint32_t b[4];
       load_matrix4(b, y + place(n * 16 + (lane & 7) + ((lane >> 4) << 3), 2 * d + ((lane >> 3) & 1)));
-      mma_bf16(sum[2 * n], a, b[0], b[1]);
-      mma_bf16(sum[2 * n + 1], a, b[2], b[3]);
+#pragma unroll
+      for (int m = 0; m < MATRICES; m++) {
+        mma_bf16(sum[m][2 * n], a[m], b[0], b[1]);
+        mma_bf16(sum[m][2 * n + 1], a[m], b[2], b[3]);
+      }
     }
   }
 }
-// sum += a y, where a is 16 rows of STEP sums, rounded to bf16, and y a tile of STEP rows.
-DEVICE void multiply_columns(float (&sum)[D / 8][4], const float (&a)[STEP / 8][4], const unsigned char* y) {
+// sum += a y, where a is a warp's rows of STEP sums, rounded to bf16, and y a tile of STEP rows.
+DEVICE void multiply_columns(Sums<D>& sum, const Sums<STEP>& a, const unsigned char* y) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int k = 0; k < STEP / 16; k++) {
-    const float(&low)[4] = a[2 * k], (&high)[4] = a[2 * k + 1];
-    uint32_t x[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]), pack_bf16(high[0], high[1]),
-                     pack_bf16(high[2], high[3])};
+    uint32_t x[MATRICES][4];
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++)
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        const float(&from)[4] = a[m][2 * k + (r >> 1)];
+        x[m][r] = pack_bf16(from[2 * (r & 1)], from[2 * (r & 1) + 1]);
+      }
 #pragma unroll
     for (int d = 0; d < D / 16; d++) {
       uint32_t b[4];
       load_matrix4_transposed(b, y + place(k * 16 + (lane & 15), 2 * d + (lane >> 4)));
-      mma_bf16(sum[2 * d], x, b[0], b[1]);
-      mma_bf16(sum[2 * d + 1], x, b[2], b[3]);
+#pragma unroll
+      for (int m = 0; m < MATRICES; m++) {
+        mma_bf16(sum[m][2 * d], x[m], b[0], b[1]);
+        mma_bf16(sum[m][2 * d + 1], x[m], b[2], b[3]);
+      }
     }
   }
 }
 
-// A logit times log2 e, and the logit's derivative by scale q . k.
+// What makes a product or, where it is capped, a logit times log2 e of a number that `logit` gives.
+DEVICE float log2_factor(const Shape& s) { return SOFTCAP ? 1.0f : s.scale * LOG2_E; }
+// A logit by its factor, and its derivative by scale q . k. The scale is above 0.
 struct Logit {
   float value, slope;
 };
 DEVICE Logit logit(const Shape& s, float product) {
-  if (!SOFTCAP) return Logit{product * (s.scale * LOG2_E), 1.0f};
+  if (!SOFTCAP) return Logit{product, 1.0f};
   float t = tanhf(product * (s.scale / s.softcap));
   return Logit{t * (s.softcap * LOG2_E), 1.0f - t * t};
 }

@@ -1,32 +1,36 @@
-// Softmax attention of bf16 on tensor cores, in the order of FlashAttention-2 (Dao 2023): a block has 128 queries of a head and goes
+// Softmax attention of bf16 on tensor cores, in the order of FlashAttention-2 (Dao 2023): a block has queries of a head and goes
 // through the keys that they see.
 //
 // What is computed is that of plain.cu. Weights exp(l_ij - m_i) with the largest logit m_i so far are rounded to bf16 before they
 // multiply the values; their sum is not.
 #include "flash.cuh"
 
-// A warp's products of 16 queries from `row` with STEP keys from j -> their weights by the largest logit so far, which may rise: what
-// was summed before fades by the factor of each row. A lane has rows lane / 4 and lane / 4 + 8.
+// A matrix's products of 16 queries from `row` with STEP keys from j -> their weights by the largest logit so far, which may rise:
+// what was summed before fades by the factor of each row. A lane has rows lane / 4 and lane / 4 + 8.
 DEVICE void weigh(float (&weight)[STEP / 8][4], float (&most)[2], float (&total)[2], float (&fade)[2], const Shape& s, Sight sight,
                   int32_t row, int32_t j, int32_t length) {
-  int lane = threadIdx.x & 31;
+  float factor = log2_factor(s);
+#pragma unroll
+  for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+    for (int r = 0; r < 4; r++) weight[n][r] = logit(s, weight[n][r]).value;
+  if (sight == SOME) {
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+      for (int r = 0; r < 4; r++)
+        if (!sees(s, row + lane_row() + 8 * (r >> 1), j + n * 8 + (threadIdx.x & 3) * 2 + (r & 1), length)) weight[n][r] = -INFINITE;
+  }
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     float next = most[h];
 #pragma unroll
-    for (int n = 0; n < STEP / 8; n++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) {
-        float& x = weight[n][2 * h + c];
-        x = logit(s, x).value;
-        if (sight == SOME && !sees(s, row + (lane >> 2) + 8 * h, j + n * 8 + (lane & 3) * 2 + c, length)) x = -INFINITE;
-        next = fmaxf(next, x);
-      }
+    for (int n = 0; n < STEP / 8; n++) next = fmaxf(next, fmaxf(weight[n][2 * h], weight[n][2 * h + 1]));
     next = fmaxf(next, exchange(next, 1));
     next = fmaxf(next, exchange(next, 2));
     // A row that has seen no key yet.
-    float base = next == -INFINITE ? 0.0f : next;
-    fade[h] = exp2_fast(most[h] - base);
+    float base = next == -INFINITE ? 0.0f : next * factor;
+    fade[h] = exp2_fast(most[h] * factor - base);
     most[h] = next;
     total[h] *= fade[h];
 #pragma unroll
@@ -34,21 +38,21 @@ DEVICE void weigh(float (&weight)[STEP / 8][4], float (&most)[2], float (&total)
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         float& x = weight[n][2 * h + c];
-        x = exp2_fast(x - base);
+        x = exp2_fast(fmaf(x, factor, -base));
         total[h] += x;
       }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     flash_forward(const bf16* q, const bf16* k, const bf16* v, const int32_t* boundaries, bf16* out, float* lse, const Shape s,
                   int32_t sequences) {
   SHARED(memory);
   // The last queries of a sequence, which see most, begin first.
   Part part = part_of(boundaries, sequences, gridDim.y - 1 - blockIdx.y);
   if (part.begin >= part.length) return;
-  int head = blockIdx.x, kv = head / (s.heads / s.kv_heads), lane = threadIdx.x & 31;
-  int32_t row = part.begin + (threadIdx.x >> 5) * 16;
+  int head = blockIdx.x, kv = head / (s.heads / s.kv_heads);
+  int32_t row = part.begin + warp_row();
   int64_t q_stride = (int64_t)s.heads * D, stride = (int64_t)s.kv_heads * D;
   const bf16* keys = k + part.first * stride + kv * D;
   const bf16* values = v + part.first * stride + kv * D;
@@ -61,47 +65,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     load_tile<STEP>(stage(j) + PASSED, values, stride, j, part.length);
   };
   load_tile<ROWS>(memory, q + part.first * q_stride + head * D, q_stride, part.begin, part.length);
-  copy_async_commit();
   load(begin);
   copy_async_commit();
-  float sum[D / 8][4] = {}, most[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0};
-  copy_async_wait<1>();
-  __syncthreads();
-  uint32_t queries[D / 16][4];
+  Sums<D> sum = {};
+  float most[MATRICES][2], total[MATRICES][2] = {};
 #pragma unroll
-  for (int d = 0; d < D / 16; d++) left_of(queries[d], memory, d);
-  auto query = [&](uint32_t(&a)[4], int d) {
-#pragma unroll
-    for (int r = 0; r < 4; r++) a[r] = queries[d][r];
-  };
+  for (int m = 0; m < MATRICES; m++) most[m][0] = most[m][1] = -INFINITE;
   for (int32_t j = begin; j < end; j += STEP) {
+    copy_async_wait<0>();
+    __syncthreads();  // behind the wait, and before the other stage is filled again
     if (j + STEP < end) load(j + STEP);
     copy_async_commit();
-    copy_async_wait<1>();
-    __syncthreads();
-    Sight sight = sight_of(s, row, 16, j, STEP, part.length);
-    if (sight != NONE) {
-      float weight[STEP / 8][4] = {}, fade[2];
-      multiply_rows(weight, query, stage(j));
-      weigh(weight, most, total, fade, s, sight, row, j, part.length);
+    Sight sight = sight_of(s, row, WARP_ROWS, j, STEP, part.length);
+    if (sight == NONE) continue;
+    Sums<STEP> weight = {};
+    float fade[MATRICES][2];
+    multiply_rows(weight, [&](uint32_t(&a)[4], int m, int d) { left_of(a, memory, m, d); }, stage(j));
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++) weigh(weight[m], most[m], total[m], fade[m], s, sight, row + m * 16, j, part.length);
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++)
 #pragma unroll
       for (int n = 0; n < D / 8; n++)
 #pragma unroll
-        for (int r = 0; r < 4; r++) sum[n][r] *= fade[r >> 1];
-      multiply_columns(sum, weight, stage(j) + PASSED);
-    }
-    __syncthreads();  // before the stage is filled again
+        for (int r = 0; r < 4; r++) sum[m][n][r] *= fade[m][r >> 1];
+    multiply_columns(sum, weight, stage(j) + PASSED);
   }
-  copy_async_wait<0>();
+  part = part_of(boundaries, sequences, gridDim.y - 1 - blockIdx.y);  // again: the loop has no registers to spare
+  row = part.begin + warp_row();
+  float factor[MATRICES][2];
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    total[h] += exchange(total[h], 1);
-    total[h] += exchange(total[h], 2);
-    int32_t i = row + (lane >> 2) + 8 * h;
-    if (i < part.length && (lane & 3) == 0)
-      lse[(int64_t)(part.first + i) * s.heads + head] = (most[h] + log2_fast(total[h])) * LN_2;
-  }
-  put_rows(memory, sum, 1.0f / total[0], 1.0f / total[1]);
+  for (int m = 0; m < MATRICES; m++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float& all = total[m][h];
+      all += exchange(all, 1);
+      all += exchange(all, 2);
+      int32_t i = row + m * 16 + h * 8 + lane_row();
+      if (i < part.length && (threadIdx.x & 3) == 0)
+        lse[(int64_t)(part.first + i) * s.heads + head] = (most[m][h] * log2_factor(s) + log2_fast(all)) * LN_2;
+      factor[m][h] = 1.0f / all;
+    }
+  put_rows(memory, sum, factor);
   __syncthreads();
   store_tile(out + part.first * q_stride + head * D, memory, q_stride, part.begin, part.length);
 }

@@ -23,6 +23,8 @@ pub struct Card {
     pub capability: [i32; 2],
     /// Bytes of shared memory that a block may have.
     pub shared_bytes: u32,
+    /// Shared memory of each multiprocessor, in bytes.
+    pub multiprocessor_bytes: usize,
     device: CUdevice,
     context: CUcontext,
 }
@@ -110,6 +112,7 @@ impl Card {
             index,
             capability: [0; 2],
             shared_bytes: 0,
+            multiprocessor_bytes: 0,
             device,
             context,
         };
@@ -120,6 +123,8 @@ impl Card {
         ];
         let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         card.shared_bytes = card.attribute(shared)? as u32;
+        let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
+        card.multiprocessor_bytes = card.attribute(shared)?.max(0) as usize;
         Ok(card)
     }
 

@@ -79,6 +79,11 @@ impl Modules {
         })
     }
 
+    /// Shared memory of each of the card's multiprocessors, in bytes.
+    pub fn shared_bytes(&self) -> usize {
+        self.loader.card.multiprocessor_bytes
+    }
+
     /// A table of `bytes` in the card's memory.
     ///
     /// # Errors
@@ -174,6 +179,20 @@ impl Function {
     /// # Errors
     /// `DEVICE`.
     pub fn launch(&self, grid: [u64; 3], shared: u32, arguments: &Arguments) -> Result<()> {
+        self.launch_of(THREADS as u32, grid, shared, arguments)
+    }
+
+    /// The same with blocks of `threads`.
+    ///
+    /// # Errors
+    /// `DEVICE`.
+    pub fn launch_of(
+        &self,
+        threads: u32,
+        grid: [u64; 3],
+        shared: u32,
+        arguments: &Arguments,
+    ) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());
         }
@@ -188,7 +207,7 @@ impl Function {
                 x,
                 y,
                 z,
-                THREADS as u32,
+                threads,
                 1,
                 1,
                 shared,

@@ -32,8 +32,10 @@ pub const HEADERS: &[Source] = &[
 
 /// Sums, products, functions, channels, gates, dropout.
 pub const ARITHMETIC: Source = source!("arithmetic/", "arithmetic.cu");
-/// Attention's gradients on tensor cores.
-pub const FLASH_BACKWARD: Source = source!("attention/", "flash_backward.cu");
+/// Attention's gradients by keys and values on tensor cores.
+pub const FLASH_DKV: Source = source!("attention/", "flash_dkv.cu");
+/// Attention's gradient by queries on tensor cores.
+pub const FLASH_DQ: Source = source!("attention/", "flash_dq.cu");
 /// Attention on tensor cores.
 pub const FLASH_FORWARD: Source = source!("attention/", "flash_forward.cu");
 /// Attention for any head size.

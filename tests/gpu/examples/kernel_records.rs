@@ -18,8 +18,8 @@ const HEAD: &str = "\
 `cargo xtask gpu compile` writes this file: what NVIDIA's compiler says of every kernel, without a
 card. Columns are kinds of cards; a number is the most registers that a kernel of the row takes, of
 255. A source is compiled once for each row: with the head sizes, directions or format that the row
-names. Spills are bytes of registers kept in memory for want of more, over all columns; they fail
-the command.
+names; `two blocks` is for cards on which two blocks share a multiprocessor. Spills are bytes of
+registers kept in memory for want of more, over all columns; they fail the command.
 ";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -62,7 +62,7 @@ fn page(rows: &BTreeMap<(&str, String), Vec<Vec<KernelRecord>>>, version: &str) 
         "---:|".repeat(ARCHITECTURES.len())
     );
     for ((source, name), columns) in rows {
-        let kernels = columns.first().map_or(0, Vec::len);
+        let kernels = columns.iter().map(Vec::len).max().unwrap_or(0);
         let spills: u32 = columns
             .iter()
             .flatten()
@@ -71,7 +71,8 @@ fn page(rows: &BTreeMap<(&str, String), Vec<Vec<KernelRecord>>>, version: &str) 
         let _ = write!(page, "| `{source}` | {name} | {kernels} | {spills} |");
         for column in columns {
             let most = column.iter().map(|kernel| kernel.registers).max();
-            let _ = write!(page, " {} |", most.unwrap_or(0));
+            let most = most.map_or("-".to_owned(), |most| most.to_string());
+            let _ = write!(page, " {most} |");
         }
         page += "\n";
     }

@@ -8,10 +8,10 @@
 // MOCK_CUDA_VERSION  the version of CUDA that the driver serves, 13000 for 13.0 where unset
 // MOCK_CUDA_MEMORY   bytes of each, 1 GiB where unset
 // MOCK_CUDA_CARD     compute capability, 8.0 where unset
-// MOCK_CUDA_VERSION  the version of CUDA that it serves, 13000 where unset
 // MOCK_CUDA_LARGEST  bytes above which device memory is refused
 // MOCK_CUDA_PINNED   bytes above which host memory is not pinned, nor registered
 // MOCK_CUDA_FAIL     the number of the launch that fails
+// MOCK_CUDA_SHARED   bytes of shared memory of each multiprocessor, 228 KiB where unset
 // MOCK_CUDA_CALLS    a file that gets a line with counts when the library is closed
 //
 // What a driver forbids is an error here: no current context, copies beyond memory, launches beyond the limits of sm_80, memory that is
@@ -272,6 +272,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
     case 76: *value = atoi(strchr(setting("MOCK_CUDA_CARD", "8.0"), '.') + 1); break;  // minor
     case 16: *value = 4; break;          // multiprocessors
     case 97: *value = 99 << 10; break;   // shared memory of a block, opted in
+    case 81: *value = atoi(setting("MOCK_CUDA_SHARED", "233472")); break;  // shared memory of a multiprocessor
     case 41: *value = 1; break;          // unified addressing
     default: *value = 0;
   }

@@ -15,6 +15,17 @@ use serde_json::{Value as Json, json};
 /// Compute capabilities of the cards that kernels are compiled for.
 pub const ARCHITECTURES: [[i32; 2]; 6] = [[8, 0], [8, 6], [8, 9], [9, 0], [10, 0], [12, 0]];
 
+/// Shared memory of a multiprocessor of such a card, in bytes (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
+fn shared_bytes(capability: [i32; 2]) -> usize {
+    let kib = match capability {
+        [8, 0] => 164,
+        [9 | 10, _] => 228,
+        _ => 100,
+    };
+    kib << 10
+}
+
 /// The shape of the weights whose formats are asked for.
 const SHAPE: [u64; 2] = [256, 512];
 
@@ -22,7 +33,7 @@ const SHAPE: [u64; 2] = [256, 512];
 pub struct Record {
     /// The compilation.
     pub variant: Variant,
-    /// Its kernels.
+    /// Its kernels; none where the compilation is not for such cards.
     pub kernels: Vec<KernelRecord>,
 }
 
@@ -114,7 +125,11 @@ pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(variant) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let kernels = recorder.kernels(variant);
+                    let kernels = if variant.shared_bytes <= shared_bytes(capability) {
+                        recorder.kernels(variant)
+                    } else {
+                        Ok(Vec::new())
+                    };
                     let mut done = done.lock().expect("no thread panics with the lock");
                     done.push((variant.clone(), kernels));
                 }

@@ -86,7 +86,7 @@ impl<'a> Attention<'a> {
 
     /// Whether tensor cores serve it.
     fn is_flash(&self) -> bool {
-        self.dtype == "bf16" && flash::serves(self.shape.width as usize)
+        self.dtype == "bf16" && flash::serves(&self.shape)
     }
 
     fn function(&self, name: &str) -> Result<Function> {

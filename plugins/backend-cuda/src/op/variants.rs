@@ -32,6 +32,8 @@ const PLAIN: &[Source] = &[
 pub struct Variant {
     /// What it is for, empty for a source that is compiled as it is.
     pub name: String,
+    /// Shared memory of a multiprocessor for which it is, in bytes; 0 for any.
+    pub shared_bytes: usize,
     pub(crate) source: Source,
     pub(crate) definitions: String,
 }
@@ -51,22 +53,26 @@ impl Variant {
 pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
     let plain = PLAIN.iter().map(|source| Variant {
         name: String::new(),
+        shared_bytes: 0,
         source: *source,
         definitions: String::new(),
     });
     let widths = attention::WIDTHS.iter().map(|width| Variant {
         name: format!("heads to {width}"),
+        shared_bytes: 0,
         source: ATTENTION,
         definitions: attention::definitions(*width),
     });
     let flash = flash::compilations().into_iter();
-    let flash = flash.map(|(source, definitions, name)| Variant {
-        name,
-        source,
-        definitions,
+    let flash = flash.map(|made| Variant {
+        name: made.name,
+        shared_bytes: made.shared_bytes,
+        source: made.source,
+        definitions: made.definitions,
     });
     let dense = ["f32", "bf16", "f16"].map(|dtype| Variant {
         name: format!("{dtype} weights"),
+        shared_bytes: 0,
         source: FEW_ROWS,
         definitions: few_rows::definitions(dtype),
     });
@@ -88,6 +94,7 @@ pub fn variants(formats: &[(String, Format)]) -> Result<Vec<Variant>> {
         for (source, _) in sources.into_iter().filter(|(_, is_there)| *is_there) {
             all.push(Variant {
                 name: name.clone(),
+                shared_bytes: 0,
                 source,
                 definitions: definitions.clone(),
             });
@@ -104,6 +111,7 @@ pub fn code_variants(format: &Format, code: Option<&DeviceCode>) -> Result<[Vari
     let described = Description::of(format, code)?;
     Ok([DECODE, FEW_ROWS].map(|source| Variant {
         name: format.quantizer.clone(),
+        shared_bytes: 0,
         source,
         definitions: described.definitions.clone(),
     }))
@@ -116,6 +124,7 @@ fn products() -> impl Iterator<Item = Variant> {
         directions.into_iter().flat_map(move |(b, of_b)| {
             [(true, "aligned"), (false, "unaligned")].map(|(is_aligned, aligned)| Variant {
                 name: format!("{of_a} x {of_b}, {aligned}"),
+                shared_bytes: 0,
                 source: PRODUCT_BF16,
                 definitions: product::definitions([a, b], is_aligned),
             })

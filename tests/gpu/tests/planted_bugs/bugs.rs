@@ -51,7 +51,10 @@ const GRADIENT: &str = "op.attention_backward";
 
 const FLASH: &str = "flash.cuh";
 const FORWARD_PASS: &str = "flash_forward.cu";
-const BACKWARD_PASS: &str = "flash_backward.cu";
+const BY_QUERIES: &str = "flash_dq.cu";
+const BY_KEYS: &str = "flash_dkv.cu";
+/// What begins a step through the tiles of a kernel of attention.
+const STEP: &str = "copy_async_wait<0>();\n    __syncthreads();  // behind the wait, and before the other stage is filled again";
 const PRODUCT: &str = "product_bf16.cu";
 pub const FINISH: &str = "finish.cu";
 
@@ -93,19 +96,18 @@ const fn bug(
 #[rustfmt::skip] // A table.
 pub const BUGS: &[Bug] = &[
     // Waits and barriers.
-    bug("no wait for a stage", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
-        ["copy_async_wait<1>();\n    __sync", "copy_async_wait<2>();\n    __sync"]),
-    bug("no barrier behind the wait for queries", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
-        ["__syncthreads();\n  uint32_t", "uint32_t"]),
-    bug("no barrier behind the wait", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
-        ["copy_async_wait<1>();\n    __syncthreads();", "copy_async_wait<1>();"]),
+    bug("no wait for a stage", (ATTENTION, SHORT, FORWARD), FORWARD_PASS, [STEP, "__syncthreads();"]),
+    bug("no barrier behind the wait", (ATTENTION, CAP, FORWARD), FORWARD_PASS, [STEP, "copy_async_wait<0>();"]),
     bug("no barrier before a stage is filled again", (ATTENTION, CAP, GREEDY), FORWARD_PASS,
-        ["__syncthreads();  // before the stage", "// before the stage"]),
+        [STEP, "copy_async_wait<0>();"]),
     bug("no barrier before rows are stored", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
-        ["1.0f / total[1]);\n  __syncthreads();", "1.0f / total[1]);"]),
-    bug("no barrier before a stage is filled again", (GRADIENT, CAP, GREEDY), BACKWARD_PASS,
-        ["= next;\n    __syncthreads();", "= next;"]),
-    bug("numbers of the next stage put into this one", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
+        ["sum, factor);\n  __syncthreads();", "sum, factor);"]),
+    bug("no barrier behind the wait", (GRADIENT, CAP, FORWARD), BY_QUERIES, [STEP, "copy_async_wait<0>();"]),
+    bug("no barrier before a stage is filled again", (GRADIENT, CAP, GREEDY), BY_QUERIES,
+        [STEP, "copy_async_wait<0>();"]),
+    bug("no barrier before a stage is filled again", (GRADIENT, CAP, GREEDY), BY_KEYS,
+        [STEP, "copy_async_wait<0>();"]),
+    bug("numbers of the next stage put into this one", (GRADIENT, SHORT, FORWARD), BY_KEYS,
         ["numbers(step + 1)[threadIdx.x] = next", "numbers(step)[threadIdx.x] = next"]),
     bug("no wait for a stage", ("op.linear", ALIGNED, FORWARD), PRODUCT,
         ["copy_async_wait<1>();", "copy_async_wait<2>();"]),
@@ -135,12 +137,12 @@ pub const BUGS: &[Bug] = &[
     bug("tiles at the window's edge left out", (ATTENTION, LATER, FORWARD), FLASH,
         ["last_j <= i - s.window))", "last_j <= last_i - s.window))"]),
     bug("keys beyond the sequence's end read", (ATTENTION, SHORT, FORWARD), FLASH,
-        ["bool in = begin + row < length;", "bool in = begin + row <= length;"]),
+        ["bool in = r < left;", "bool in = r <= left;"]),
     bug("rows beyond the sequence's end written", (ATTENTION, SHORT, FORWARD), FLASH,
         ["if (begin + row < length) *(uint4*)", "if (begin + row <= length) *(uint4*)"]),
     bug("blocks looked up in the sequence before", (ATTENTION, SHORT, FORWARD), FLASH,
         ["/ ROWS + middle <= number)", "/ ROWS + middle < number)"]),
-    bug("queries at the window's end left out", (GRADIENT, WINDOW, FORWARD), BACKWARD_PASS,
+    bug("queries at the window's end left out", (GRADIENT, WINDOW, FORWARD), BY_KEYS,
         ["end = part.begin + ROWS - 1 + s.window;", "end = part.begin + s.window;"]),
     bug("cached keys of one place less seen", ("op.attention_cached", "", FORWARD), "plain.cu",
         ["start.held + t - in.first, start", "start.held + t - in.first - 1, start"]),
@@ -151,12 +153,16 @@ pub const BUGS: &[Bug] = &[
     // Lanes, strides, heads.
     bug("a left matrix from wrong lanes", (ATTENTION, SHORT, FORWARD), FLASH,
         ["row + (lane & 15), 2 * d + (lane >> 4)", "row + (lane & 15), 2 * d + ((lane >> 3) & 1)"]),
+    bug("the second matrix of a warp's rows read from the first", (ATTENTION, SHORT, FORWARD), FLASH,
+        ["row = warp_row() + m * 16;", "row = warp_row();"]),
+    bug("the second matrix of a warp's rows masked as the first", (GRADIENT, SHORT, FORWARD), BY_QUERIES,
+        ["i = row + m * 16 + 8 * (r >> 1) + lane_row()", "i = row + 8 * (r >> 1) + lane_row()"]),
     bug("a right matrix's halves mixed", (ATTENTION, SHORT, FORWARD), FLASH,
-        ["mma_bf16(sum[2 * n + 1], a, b[2], b[3]);", "mma_bf16(sum[2 * n + 1], a, b[1], b[3]);"]),
+        ["mma_bf16(sum[m][2 * n + 1], a[m], b[2], b[3]);", "mma_bf16(sum[m][2 * n + 1], a[m], b[1], b[3]);"]),
     bug("values not transposed", (ATTENTION, SHORT, FORWARD), FLASH,
         ["load_matrix4_transposed(b,", "load_matrix4(b,"]),
     bug("the stride of one head", (ATTENTION, SHORT, FORWARD), FLASH,
-        ["from + (in ? (begin + row) * stride", "from + (in ? (begin + row) * D"]),
+        ["from + (begin + row) * stride", "from + (begin + row) * D"]),
     bug("the wrong group of heads", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
         ["kv = head / (s.heads / s.kv_heads)", "kv = head % s.kv_heads"]),
     bug("a right matrix from wrong lanes", ("op.linear", ALIGNED, FORWARD), PRODUCT,
@@ -167,17 +173,17 @@ pub const BUGS: &[Bug] = &[
         ["load_matrix4_transposed(x[p],", "load_matrix4(x[p],"]),
     // Sums.
     bug("rows faded by one another's factor", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
-        ["sum[n][r] *= fade[r >> 1];", "sum[n][r] *= fade[r & 1];"]),
+        ["sum[m][n][r] *= fade[m][r >> 1];", "sum[m][n][r] *= fade[m][r & 1];"]),
     bug("the sum of weights not faded", (ATTENTION, CAP, FORWARD), FORWARD_PASS,
         ["total[h] *= fade[h];", ""]),
     bug("the largest logit of half a row", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
         ["next = fmaxf(next, exchange(next, 2));", ""]),
     bug("the sum of weights of half a row", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
-        ["total[h] += exchange(total[h], 2);", ""]),
-    bug("the slope of the cap left out", (GRADIENT, CAP, FORWARD), BACKWARD_PASS,
-        ["(dp[n][r] - mean[r >> 1]) * l.slope;", "(dp[n][r] - mean[r >> 1]);"]),
-    bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BACKWARD_PASS,
-        ["steps = group * tiles;", "steps = tiles;"]),
+        ["all += exchange(all, 2);", ""]),
+    bug("the slope of the cap left out", (GRADIENT, CAP, FORWARD), BY_QUERIES,
+        ["(dp[m][n][r] - own_mean) * l.slope;", "(dp[m][n][r] - own_mean);"]),
+    bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BY_KEYS,
+        ["steps = group * ((", "steps = 1 * (("]),
     bug("a residual not added", ("op.linear.3", IN_PLACE, FORWARD), FINISH,
         ["if (e.residual) sum +=", "if (false) sum +="]),
     bug("the bias of the first of 8 columns", ("op.linear", ALIGNED, FORWARD), FINISH,

@@ -6,29 +6,145 @@ use espalier_interface::Result;
 use super::Shape;
 use crate::arguments::Arguments;
 use crate::kit::Kit;
-use crate::modules::{Function, THREADS};
-use crate::sources::{FLASH_BACKWARD, FLASH_FORWARD, Source};
-
-/// Rows of queries or keys that a block keeps, as `kernels/cuda/attention/flash.cuh` has it.
-const ROWS: usize = THREADS as usize / 2;
+use crate::modules::Function;
+use crate::sources::{FLASH_DKV, FLASH_DQ, FLASH_FORWARD, Source};
 
 /// The widest head, and what head sizes are multiples of.
 const MOST_WIDTH: usize = 128;
 const WIDTH_STEP: usize = 16;
 
-/// Whether the kernels serve a head size.
-pub fn serves(width: usize) -> bool {
-    width <= MOST_WIDTH && width.is_multiple_of(WIDTH_STEP)
+/// Whether the kernels serve an attention.
+pub fn serves(shape: &Shape) -> bool {
+    let width = shape.width as usize;
+    width <= MOST_WIDTH && width.is_multiple_of(WIDTH_STEP) && shape.scale > 0.0
 }
 
-/// What stands before the kernels of a head size that go through tiles of `step` rows.
-fn definitions(width: usize, has_softcap: bool, step: usize) -> String {
-    let softcap = u8::from(has_softcap);
-    format!("#define HEAD_DIM {width}\n#define SOFTCAP {softcap}\n#define STEP {step}\n")
+/// A kernel, and how its work may be cut.
+#[derive(Clone, Copy)]
+struct Pass {
+    source: Source,
+    name: &'static str,
+    /// Tiles that a block keeps.
+    kept: usize,
+    /// Numbers of each row of a stage.
+    numbers: usize,
+    /// Rows that a warp keeps where two blocks share a multiprocessor.
+    most_rows: usize,
+    /// Rows of the tiles that a block goes through: alone with heads wider than 64, and as one of
+    /// two.
+    steps: [usize; 2],
+}
+
+const FORWARD: Pass = Pass {
+    source: FLASH_FORWARD,
+    name: "flash_forward",
+    kept: 1,
+    numbers: 0,
+    most_rows: 32,
+    steps: [64, 48],
+};
+const BY_QUERIES: Pass = Pass {
+    source: FLASH_DQ,
+    name: "flash_dq",
+    kept: 2,
+    numbers: 0,
+    most_rows: 32,
+    steps: [32, 32],
+};
+const BY_KEYS: Pass = Pass {
+    source: FLASH_DKV,
+    name: "flash_dkv",
+    kept: 2,
+    numbers: 2,
+    most_rows: 16,
+    steps: [32, 48],
+};
+
+/// How a kernel's work is cut.
+#[derive(Clone, Copy)]
+struct Tiling {
+    /// Warps of a block, and rows of queries or keys that each keeps.
+    warps: usize,
+    warp_rows: usize,
+    /// Rows of the tiles that a block goes through.
+    step: usize,
+}
+
+/// Shared memory that the driver keeps of each block, in bytes.
+const RESERVED_BYTES: usize = 1024;
+
+impl Pass {
+    /// How the work is cut on a card with `shared_bytes` of shared memory for each multiprocessor:
+    /// two blocks of 4 warps, so that one multiplies while the other does not, where it has room
+    /// for them; else one of 8.
+    fn tiling(self, width: usize, shared_bytes: usize) -> Tiling {
+        let has_room = self.room_of_two(width) <= shared_bytes;
+        self.cut(width, has_room)
+    }
+
+    /// Shared memory that two blocks take.
+    fn room_of_two(self, width: usize) -> usize {
+        2 * (self.shared_bytes(width, self.cut(width, true)) + RESERVED_BYTES)
+    }
+
+    /// How the work is cut alone or as one of two blocks. The tiles fit the 99 KiB that a block may
+    /// have, and a thread's sums its 255 registers.
+    fn cut(self, width: usize, is_one_of_two: bool) -> Tiling {
+        let [wide, of_two] = self.steps;
+        let step = match is_one_of_two {
+            false if width > 64 => wide,
+            false => 64,
+            // Rows that are not whole banks take more registers.
+            true if width > 64 && !width.is_multiple_of(64) => 32,
+            true => of_two,
+        };
+        Tiling {
+            warps: if is_one_of_two { 4 } else { 8 },
+            warp_rows: if is_one_of_two { self.most_rows } else { 16 },
+            step,
+        }
+    }
+
+    /// Shared memory of a block, which goes through two stages of two tiles.
+    fn shared_bytes(self, width: usize, tiling: Tiling) -> usize {
+        let tiles = self.kept * tiling.rows() + 4 * tiling.step;
+        let numbers = 2 * self.numbers * tiling.step;
+        tiles * width * 2 + numbers * size_of::<f32>()
+    }
+}
+
+impl Tiling {
+    /// Rows that a block keeps.
+    fn rows(self) -> usize {
+        self.warps * self.warp_rows
+    }
+
+    /// What stands before a kernel of a head size.
+    fn definitions(self, width: usize, has_softcap: bool) -> String {
+        let Tiling {
+            warps,
+            warp_rows,
+            step,
+        } = self;
+        let softcap = u8::from(has_softcap);
+        format!(
+            "#define HEAD_DIM {width}\n#define SOFTCAP {softcap}\n#define STEP {step}\n\
+             #define WARPS {warps}\n#define WARP_ROWS {warp_rows}\n"
+        )
+    }
 }
 
 /// A source, what may stand before it, and what that is for.
-pub type Compilation = (Source, String, String);
+pub struct Compilation {
+    /// The source.
+    pub source: Source,
+    /// What stands before it.
+    pub definitions: String,
+    /// What it is for.
+    pub name: String,
+    /// Shared memory of a multiprocessor for which it is, in bytes.
+    pub shared_bytes: usize,
+}
 
 /// Head sizes of models, of those that are served.
 const USUAL_WIDTHS: [usize; 4] = [32, 64, 96, 128];
@@ -37,47 +153,45 @@ const USUAL_WIDTHS: [usize; 4] = [32, 64, 96, 128];
 pub fn compilations() -> Vec<Compilation> {
     let mut all = Vec::new();
     for width in USUAL_WIDTHS {
-        for has_softcap in [false, true] {
-            let softcap = if has_softcap { ", softcap" } else { "" };
-            let kernels = [
-                (FLASH_FORWARD, FORWARD_STEP),
-                (FLASH_BACKWARD, backward_step(width)),
-            ];
-            for (source, step) in kernels {
-                let text = definitions(width, has_softcap, step);
-                all.push((source, text, format!("heads of {width}{softcap}")));
+        for (has_softcap, softcap) in [(false, ""), (true, ", softcap")] {
+            for (is_one_of_two, blocks) in [(false, ""), (true, ", two blocks")] {
+                for pass in [FORWARD, BY_QUERIES, BY_KEYS] {
+                    let tiling = pass.cut(width, is_one_of_two);
+                    all.push(Compilation {
+                        source: pass.source,
+                        definitions: tiling.definitions(width, has_softcap),
+                        name: format!("heads of {width}{softcap}{blocks}"),
+                        shared_bytes: if is_one_of_two {
+                            pass.room_of_two(width)
+                        } else {
+                            0
+                        },
+                    });
+                }
             }
         }
     }
     all
 }
 
-/// Rows of the backward pass's tiles. Four stages of tiles fit beside two tiles that stay, in the
-/// 99 KiB that a block may have.
-fn backward_step(width: usize) -> usize {
-    if width > 64 { 32 } else { 64 }
-}
-
 /// A kernel of a head size, and its shared memory.
 struct Kernel {
     function: Function,
+    tiling: Tiling,
     shared: u32,
 }
 
 impl Kernel {
-    /// The kernel `name`. A block keeps `kept` tiles and goes through two stages of two tiles of
-    /// `step` rows; `more` is what else it has in shared memory, in bytes.
-    fn new(
-        kit: &Kit,
-        (source, name): (Source, &str),
-        shape: &Shape,
-        [kept, step, more]: [usize; 3],
-    ) -> Result<Self> {
-        let definitions = definitions(shape.width as usize, shape.softcap != 0.0, step);
-        let shared = ((kept * ROWS + 4 * step) * shape.width as usize * 2 + more) as u32;
-        let function = kit.modules.function(source, &definitions, name)?;
+    /// The kernel of a pass.
+    fn new(kit: &Kit, pass: Pass, shape: &Shape) -> Result<Self> {
+        let width = shape.width as usize;
+        let tiling = pass.tiling(width, kit.modules.shared_bytes());
+        let definitions = tiling.definitions(width, shape.softcap != 0.0);
+        let shared = pass.shared_bytes(width, tiling) as u32;
+        let function = kit.modules.function(pass.source, &definitions, pass.name)?;
         Ok(Kernel {
             function: function.with_shared(shared)?,
+            tiling,
             shared,
         })
     }
@@ -92,14 +206,13 @@ impl Kernel {
         if tokens == 0 {
             return Ok(());
         }
-        let parts = tokens / ROWS + sequences;
+        let parts = tokens / self.tiling.rows() + sequences;
         let grid = [heads as u64, parts as u64, 1];
-        self.function.launch(grid, self.shared, arguments)
+        let threads = 32 * self.tiling.warps as u32;
+        self.function
+            .launch_of(threads, grid, self.shared, arguments)
     }
 }
-
-/// Rows of the forward pass's tiles of keys.
-const FORWARD_STEP: usize = 64;
 
 /// The forward pass.
 pub struct Forward {
@@ -113,8 +226,7 @@ impl Forward {
     /// # Errors
     /// `DEVICE` where it cannot be compiled.
     pub fn new(kit: &Kit, shape: Shape) -> Result<Self> {
-        let of = (FLASH_FORWARD, "flash_forward");
-        let kernel = Kernel::new(kit, of, &shape, [1, FORWARD_STEP, 0])?;
+        let kernel = Kernel::new(kit, FORWARD, &shape)?;
         Ok(Forward { kernel, shape })
     }
 
@@ -143,13 +255,9 @@ impl Backward {
     /// # Errors
     /// `DEVICE` where they cannot be compiled.
     pub fn new(kit: &Kit, shape: Shape) -> Result<Self> {
-        let step = backward_step(shape.width as usize);
-        let numbers = 2 * 2 * step * size_of::<f32>();
-        let queries = (FLASH_BACKWARD, "flash_dq");
-        let keys = (FLASH_BACKWARD, "flash_dkv");
         Ok(Backward {
-            of_queries: Kernel::new(kit, queries, &shape, [2, step, 0])?,
-            of_keys: Kernel::new(kit, keys, &shape, [2, step, numbers])?,
+            of_queries: Kernel::new(kit, BY_QUERIES, &shape)?,
+            of_keys: Kernel::new(kit, BY_KEYS, &shape)?,
             shape,
         })
     }
