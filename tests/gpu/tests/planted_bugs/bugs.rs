@@ -181,7 +181,7 @@ pub const BUGS: &[Bug] = &[
     bug("the sum of weights of half a row", (ATTENTION, SHORT, FORWARD), FORWARD_PASS,
         ["all += exchange(all, 2);", ""]),
     bug("the slope of the cap left out", (GRADIENT, CAP, FORWARD), BY_QUERIES,
-        ["(dp[m][n][r] - own_mean) * l.slope;", "(dp[m][n][r] - own_mean);"]),
+        ["(dp[m][n][r] - mean[m][r >> 1]) * l.slope;", "(dp[m][n][r] - mean[m][r >> 1]);"]),
     bug("the gradient of the group's first head alone", (GRADIENT, SHORT, FORWARD), BY_KEYS,
         ["steps = group * ((", "steps = 1 * (("]),
     bug("a residual not added", ("op.linear.3", IN_PLACE, FORWARD), FINISH,
