@@ -109,10 +109,11 @@ impl CudaBackend {
         Ok(DeviceInfo {
             name: format!("cuda:{index}"),
             description: format!(
-                "{}, compute capability {major}.{minor}, driver for CUDA {}.{}, {products}",
+                "{}, compute capability {major}.{minor}, driver for CUDA {}.{}, {}, {products}",
                 card.name()?,
                 version / 1000,
-                version % 1000 / 10
+                version % 1000 / 10,
+                libraries.compiler()
             ),
             memory_bytes: total.min(bound),
             free_bytes: free.min(bound),
@@ -141,9 +142,8 @@ impl Backend for CudaBackend {
         let libraries = self.libraries()?;
         let count = card::count(&libraries)?;
         if index >= count {
-            let last = count.saturating_sub(1);
             return Err(PluginError::invalid(format!(
-                "device {index} of backend `cuda`: there are only devices 0 to {last}"
+                "device {index} of backend `cuda`: expected one of {count}, counted from 0"
             )));
         }
         let card = Arc::new(Card::open(&libraries, index)?);

@@ -9,6 +9,7 @@ use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::functions::Nvrtc;
 use crate::kernel_files::{KernelFiles, Stem};
+use crate::libraries::version_of;
 use crate::sources::{HEADERS, Source};
 
 /// The compiler for one kind of card.
@@ -87,15 +88,9 @@ impl Compiler {
         capability: [i32; 2],
         cache: Option<PathBuf>,
     ) -> Self {
-        let mut version = [0; 2];
-        if let Ok(nvrtc) = nvrtc {
-            let [major, minor] = &mut version;
-            // SAFETY: NVRTC writes two numbers.
-            unsafe { (nvrtc.version)(&raw mut *major, &raw mut *minor) };
-        }
         Compiler {
             nvrtc,
-            version,
+            version: nvrtc.map_or([0; 2], version_of),
             target: Target::of(capability),
             files: KernelFiles {
                 cache,

@@ -58,6 +58,25 @@ pub struct Libraries {
     pub nvrtc: Opened<Nvrtc>,
 }
 
+impl Libraries {
+    /// The compiler in words, for example `NVRTC 13.0`.
+    pub fn compiler(&self) -> String {
+        match self.nvrtc.map(version_of) {
+            Ok([major, minor]) => format!("NVRTC {major}.{minor}"),
+            Err(_) => "without NVRTC".to_owned(),
+        }
+    }
+}
+
+/// The version of a compiler.
+pub fn version_of(nvrtc: &Nvrtc) -> [i32; 2] {
+    let mut version = [0; 2];
+    let [major, minor] = &mut version;
+    // SAFETY: NVRTC writes two numbers.
+    unsafe { (nvrtc.version)(&raw mut *major, &raw mut *minor) };
+    version
+}
+
 /// Opens CUDA's libraries, once for each process; `named` is a folder that is looked in first.
 ///
 /// # Errors
@@ -129,12 +148,8 @@ fn nvrtc(places: &Places, major: i32) -> std::result::Result<&'static Nvrtc, Str
     let files = NVRTC_FILES.iter().filter(|(_, needs)| *needs <= major);
     let files: Vec<&str> = files.map(|(file, _)| *file).collect();
     let opened = table(places, &files, Nvrtc::of).and_then(|table| {
-        let mut version = [0; 2];
-        let [of_it, minor] = &mut version;
-        // SAFETY: NVRTC writes two numbers.
-        unsafe { (table.version)(&raw mut *of_it, &raw mut *minor) };
-        if version[0] > major {
-            let [of_it, minor] = version;
+        let [of_it, minor] = version_of(table);
+        if of_it > major {
             return Err(format!(
                 "its version {of_it}.{minor} needs a driver for CUDA {of_it}, found one for {major}"
             ));

@@ -143,9 +143,11 @@ impl Loader {
         for (module, code) in modules.iter().zip(kept) {
             match code.map(|code| self.put(module, &code)) {
                 Some(Ok(handle)) => module.set(Ok(handle)),
-                // The driver refuses what is on disk.
-                Some(Err(error)) if self.compiler.check().is_err() => module.set(Err(error)),
-                Some(Err(_)) | None => missing.push(module),
+                Some(Err(refused)) => match self.compiler.check() {
+                    Ok(()) => missing.push(module),
+                    Err(error) => module.set(Err(also(refused, &error))),
+                },
+                None => missing.push(module),
             }
         }
         if !missing.is_empty() {
@@ -220,6 +222,17 @@ impl Module {
     fn set(&self, loaded: Result<Handle>) {
         // The list's lock is held: nobody else sets it.
         let _ = self.loaded.set(loaded);
+    }
+}
+
+/// An error of the driver for a file's code, which cannot be compiled anew.
+fn also(refused: PluginError, error: &PluginError) -> PluginError {
+    PluginError {
+        message: format!(
+            "{}: the driver refuses the code on disk; {}",
+            refused.message, error.message
+        ),
+        ..refused
     }
 }
 

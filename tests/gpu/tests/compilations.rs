@@ -171,7 +171,8 @@ fn damaged_files_are_compiled_again_and_replaced() {
     let cache = tempfile::tempdir().unwrap();
     run(open([mocks(), cache.path()], &[]).0.as_ref(), 2);
     let whole = files(cache.path());
-    let damages: [fn(&[u8]) -> Vec<u8>; 4] = [
+    type Damage = fn(&[u8]) -> Vec<u8>;
+    let damages: [Damage; 4] = [
         |_| Vec::new(),
         |bytes| bytes[..bytes.len() / 2].to_vec(),
         |bytes| {

@@ -5,6 +5,7 @@ use espalier_interface::{ErrorCode, PluginError, Role};
 use espalier_system::failure::{ExitClass, Failure};
 
 use super::PluginIdentity;
+use super::plugin_failure::BEFORE_A_RUN;
 use crate::library::LibraryError;
 
 /// A failure of the registry or of a plugin.
@@ -96,9 +97,6 @@ impl From<OptionError> for RegistryError {
         RegistryError::Option(Box::new(error))
     }
 }
-
-/// Calls in which a plugin finds out that a driver or a library is missing.
-const BEFORE_A_RUN: [&str; 4] = ["create", "devices", "open", "prepare"];
 
 impl Failure for RegistryError {
     /// Usage for options and names that conflict. Numbers and resources follow the plugin's error

@@ -12,6 +12,9 @@ use super::PluginIdentity;
 pub const NOT_FINITE_NEXT_STEP: &str =
     "lower optim.learning_rate, raise the warm-up, or try model.compute = \"f32\"";
 
+/// Calls in which a plugin finds out that a driver or a library is missing.
+pub(super) const BEFORE_A_RUN: [&str; 4] = ["create", "devices", "open", "prepare"];
+
 /// A plugin failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("plugin `{plugin}` failed in {callback}{}", in_file(.file))]
@@ -68,6 +71,15 @@ impl Failure for PluginFailure {
                 "check that weight in the model's files, or keep it dense by [[sites]] with quantizer = \"none\"".to_owned()
             }
             ErrorCode::NOT_FINITE => NOT_FINITE_NEXT_STEP.to_owned(),
+            // A driver or a library that it needs is missing, or fails.
+            ErrorCode::DEVICE if BEFORE_A_RUN.contains(&self.callback.as_str()) => format!(
+                "install what its message names, or report it to the author of `{plugin}`, with \
+                 this message"
+            ),
+            ErrorCode::DEVICE => format!(
+                "a training run continues from its last checkpoint with --resume; where it fails \
+                 again, report it to the author of `{plugin}`, with this message"
+            ),
             _ => format!("report it to the author of `{plugin}`, with this message"),
         }
     }
@@ -89,6 +101,16 @@ mod tests {
             file: Some("/plugins/libnf4.so".into()),
             ..PluginFailure::new("nf4", "encode", PluginError::new(code, "not finite"))
         }
+    }
+
+    #[test]
+    fn a_failing_device_says_what_to_install_or_to_resume() {
+        let step = |callback: &str| {
+            let source = PluginError::new(ErrorCode::DEVICE, "no driver");
+            PluginFailure::new("cuda", callback, source).next_step()
+        };
+        assert!(step("open").starts_with("install what its message names"));
+        assert!(step("query").contains("--resume"));
     }
 
     #[test]
