@@ -58,9 +58,13 @@ fn on_machine(mut host: Command, training: &Training, libraries_placed: &[Placed
     host
 }
 
-/// A training of one step on `cuda` of such a machine.
+/// A training of one step on `cuda` of such a machine; without libraries also without compiled
+/// kernels.
 fn train(training: &Training, more: &str, libraries_placed: &[Placed]) -> Output {
-    let cache = folder().join("mock-cuda-kernels");
+    let cache = match libraries_placed {
+        [] => training.path("kernels"),
+        _ => folder().join("mock-cuda-kernels"),
+    };
     let cache = format!("--set backend.cuda.cache_dir={}", cache.display());
     let host = training.command("out", &format!("--backend cuda {cache} {more}"));
     let mut host = on_machine(host, training, libraries_placed);
