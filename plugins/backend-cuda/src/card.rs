@@ -22,7 +22,7 @@ pub struct Card {
     /// Compute capability.
     pub capability: [i32; 2],
     /// Bytes of shared memory that a block may have.
-    pub shared_bytes: u32,
+    pub block_shared_bytes: u32,
     /// Shared memory of each multiprocessor, in bytes.
     pub multiprocessor_bytes: usize,
     device: CUdevice,
@@ -111,7 +111,7 @@ impl Card {
             driver,
             index,
             capability: [0; 2],
-            shared_bytes: 0,
+            block_shared_bytes: 0,
             multiprocessor_bytes: 0,
             device,
             context,
@@ -122,7 +122,7 @@ impl Card {
             card.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ];
         let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        card.shared_bytes = card.attribute(shared)? as u32;
+        card.block_shared_bytes = card.attribute(shared)? as u32;
         let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
         card.multiprocessor_bytes = card.attribute(shared)?.max(0) as usize;
         Ok(card)

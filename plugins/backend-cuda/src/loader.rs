@@ -20,6 +20,9 @@ use crate::sources::Source;
 /// A compilation that takes longer is told to the user.
 const QUICK: Duration = Duration::from_secs(2);
 
+/// The code of a text that is of a newer version than the driver reads.
+const NEWER_TEXT: u32 = 222;
+
 /// One device of a process compiles at a time: the others then find its kernels on disk.
 static COMPILING: Mutex<()> = Mutex::new(());
 
@@ -208,7 +211,17 @@ impl Loader {
         let mut raw = null_mut();
         // SAFETY: the driver reads the code, whose length it holds itself, and writes a handle.
         let status = unsafe { (self.card.driver.load_module)(&raw mut raw, code.as_ptr().cast()) };
-        self.card.called(module.source.name, status)?;
+        let loaded = self.card.called(module.source.name, status);
+        loaded.map_err(|error| {
+            if status != NEWER_TEXT {
+                return error;
+            }
+            let message = format!(
+                "{}: its compiler is newer than the driver; update the driver, install an older NVRTC, or set backend.cuda.arch_path = \"auto\", which needs the same major version alone",
+                error.message
+            );
+            PluginError { message, ..error }
+        })?;
         Ok(Handle(raw))
     }
 

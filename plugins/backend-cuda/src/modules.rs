@@ -11,6 +11,7 @@ use espalier_host_device::Place;
 use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::arguments::{Arguments, address};
+use crate::card::Card;
 use crate::current;
 use crate::loader::{Loader, Module};
 use crate::sources::Source;
@@ -30,6 +31,7 @@ const MOST_BLOCKS: u64 = 4096;
 
 /// The modules of a card that kernels were asked of.
 pub struct Modules {
+    card: Arc<Card>,
     loader: Arc<Loader>,
     known: Mutex<HashMap<(&'static str, String), Arc<Module>>>,
 }
@@ -59,6 +61,7 @@ impl Modules {
     /// No modules yet.
     pub fn new(loader: Loader) -> Self {
         Modules {
+            card: loader.card.clone(),
             loader: Arc::new(loader),
             known: Mutex::default(),
         }
@@ -89,7 +92,7 @@ impl Modules {
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn table(&self, bytes: &[u8]) -> Result<Arc<DeviceTable>> {
-        DeviceTable::new(self.loader.card.clone(), bytes).map(Arc::new)
+        DeviceTable::new(self.card.clone(), bytes).map(Arc::new)
     }
 
     /// Puts zeros at `place` on this thread's stream.
@@ -101,10 +104,9 @@ impl Modules {
             return Ok(());
         }
         let to = address(place);
-        let card = &self.loader.card;
         // SAFETY: the launch has the memory.
-        let code = unsafe { (card.driver.fill)(to, 0, place.bytes, current::stream()) };
-        card.called("zero", code)
+        let code = unsafe { (self.card.driver.fill)(to, 0, place.bytes, current::stream()) };
+        self.card.called("zero", code)
     }
 
     fn module(&self, source: Source, definitions: &str) -> Result<Arc<Module>> {
@@ -125,7 +127,7 @@ impl Function {
     /// # Errors
     /// `DEVICE` where the card has less.
     pub fn with_shared(mut self, bytes: u32) -> Result<Self> {
-        let most = self.loader.card.shared_bytes;
+        let most = self.loader.card.block_shared_bytes;
         if bytes > most {
             let what = format!(
                 "{} needs {bytes} bytes of shared memory, the card has {most}",

@@ -41,6 +41,7 @@ enum Result {
   OUT_OF_MEMORY = 2,
   NOT_INITIALIZED = 3,
   INVALID_IMAGE = 200,
+  NEWER_TEXT = 222,
   INVALID_CONTEXT = 201,
   ALREADY_REGISTERED = 712,
   NOT_REGISTERED = 713,
@@ -444,11 +445,14 @@ int cuEventDestroy_v2(void* event) {
 }
 int cuModuleLoadData(Module** module, const void* image) {
   ENTER
-  // A text of the mock compiler's: digits of the bytes that it would have given otherwise.
+  // A text of the mock compiler's: its version, and digits of the bytes that it would have given otherwise.
   std::string made;
   const char* text = (const char*)image;
-  if (const size_t begin = sizeof PTX - 1; !strncmp(text, PTX, begin))
-    for (text += begin; *text; text += 2) made += char(std::stoi(std::string(text, 2), nullptr, 16));
+  if (const size_t begin = sizeof PTX - 1; !strncmp(text, PTX, begin)) {
+    if (strtoull(text + begin, nullptr, 10) > number("MOCK_CUDA_VERSION", "13000")) return NEWER_TEXT;
+    text = strchr(text + begin, ' ') + 1;
+    for (; *text; text += 2) made += char(std::stoi(std::string(text, 2), nullptr, 16));
+  }
   const unsigned char* elf = (const unsigned char*)(made.empty() ? image : made.data());
   if (memcmp(elf, "\177ELF", 4)) return INVALID_IMAGE;
   uint64_t sections;

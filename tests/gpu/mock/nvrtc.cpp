@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+extern "C" int nvrtcVersion(int* major, int* minor);
+
 namespace {
 
 struct Program {
@@ -52,7 +54,9 @@ std::string shell_word(const std::string& text) {
 
 // A text that the mock driver makes the code of.
 std::string ptx(const Program& program) {
-  std::string text = "mock PTX ";
+  int major = 0, minor = 0;
+  nvrtcVersion(&major, &minor);
+  std::string text = "mock PTX " + std::to_string(1000 * major + 10 * minor) + " ";
   for (unsigned char byte : program.cubin) text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
   return text;
 }
@@ -60,7 +64,6 @@ std::string ptx(const Program& program) {
 }  // namespace
 
 extern "C" {
-
 int nvrtcVersion(int* major, int* minor) {
   const char* version = getenv("MOCK_NVRTC_VERSION");
   if (!version) version = "13.0";

@@ -199,6 +199,12 @@ fn the_path_of_the_oldest_card_serves_a_newer_one() {
     assert!(kept.len() > 5 && kept.iter().all(is_text), "{kept:?}");
     let [found, expected] = ["oldest", "own"].map(|out| trained(&training.path(out)));
     assert_eq!(found, expected);
+    // A driver reads such texts of its own version and older.
+    let more = format!("{more}-newer");
+    let set = [newer[0], ("MOCK_NVRTC_VERSION", "13.2")];
+    let output = run(&training, mock, ("newer", &more), &set);
+    let words = "its compiler is newer than the driver | arch_path = \"auto\"";
+    refused(&output, 5, words, "a newer compiler");
     let other = ("other", "--set backend.cuda.arch_path=sm_75");
     let output = run(&training, mock, other, &[]);
     refused(&output, 2, "auto | sm_80", "a path that is not there");
