@@ -101,15 +101,17 @@ impl Description {
     /// code was compiled, and has the compiler's lines.
     pub fn kernel(&self, kit: &Kit, source: Source, name: &str) -> Result<Function> {
         let kernel = kit.modules.function(source, &self.definitions, name);
-        kernel.map_err(|error| match &self.code_of {
-            None => error,
-            Some(quantizer) => PluginError::new(
+        let Some(quantizer) = &self.code_of else {
+            return kernel;
+        };
+        kernel.and_then(Function::compiled).map_err(|error| {
+            PluginError::new(
                 error.code,
                 format!(
                     "the device code of quantizer `{quantizer}` cannot be used: {}",
                     error.message
                 ),
-            ),
+            )
         })
     }
 

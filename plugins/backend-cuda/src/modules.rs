@@ -145,7 +145,6 @@ impl Function {
     ///
     /// # Errors
     /// `DEVICE` where it cannot be compiled or loaded.
-    #[allow(dead_code)] // No source of a user's is compiled yet.
     pub fn compiled(self) -> Result<Self> {
         self.loader.loaded_now(&self.module)?;
         self.handle()?;
