@@ -167,9 +167,13 @@ impl Function {
         card.called(&self.name, code)?;
         if self.shared > ORDINARY_SHARED_BYTES {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function lives.
-            let code = unsafe { (card.driver.set_attribute)(raw, most, self.shared as i32) };
-            card.called(&self.name, code)?;
+            // All of a multiprocessor's memory that may be shared, so that several blocks have room.
+            let share = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+            for (attribute, value) in [(most, self.shared as i32), (share, 100)] {
+                // SAFETY: the function lives.
+                let code = unsafe { (card.driver.set_attribute)(raw, attribute, value) };
+                card.called(&self.name, code)?;
+            }
         }
         Ok(self.handle.get_or_init(|| Handle(raw)).0)
     }

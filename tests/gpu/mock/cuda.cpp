@@ -503,7 +503,8 @@ int cuModuleGetFunction(Function** function, Module* module, const char* name) {
 }
 int cuFuncSetAttribute(Function* function, int attribute, int value) {
   ENTER
-  if (attribute != 8 || value > 99 << 10) return INVALID_VALUE;  // dynamic shared memory
+  if (attribute == 9) return value < 0 || value > 100 ? INVALID_VALUE : SUCCESS;  // share of shared memory, in percent
+  if (attribute != 8 || value > 99 << 10) return INVALID_VALUE;                   // dynamic shared memory
   return function->shared_limit = value, SUCCESS;
 }
 int cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
