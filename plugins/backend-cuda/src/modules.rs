@@ -167,7 +167,7 @@ impl Function {
         card.called(&self.name, code)?;
         if self.shared > ORDINARY_SHARED_BYTES {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // All of a multiprocessor's memory that may be shared, so that several blocks have room.
+            // All of a multiprocessor's memory that may be shared: several blocks need it.
             let share = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
             for (attribute, value) in [(most, self.shared as i32), (share, 100)] {
                 // SAFETY: the function lives.

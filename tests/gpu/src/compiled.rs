@@ -15,8 +15,8 @@ use serde_json::{Value as Json, json};
 /// Compute capabilities of the cards that kernels are compiled for.
 pub const ARCHITECTURES: [[i32; 2]; 6] = [[8, 0], [8, 6], [8, 9], [9, 0], [10, 0], [12, 0]];
 
-/// Shared memory of a multiprocessor of such a card, in bytes (CUDA C++ Programming Guide, "Technical
-/// Specifications per Compute Capability").
+/// Shared memory of a multiprocessor of such a card, in bytes (CUDA C++ Programming Guide,
+/// "Technical Specifications per Compute Capability").
 fn shared_bytes(capability: [i32; 2]) -> usize {
     let kib = match capability {
         [8, 0] => 164,

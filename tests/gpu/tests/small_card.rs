@@ -1,9 +1,11 @@
-//! Attention on a card whose multiprocessors have room for one block: the other way to cut its work.
+//! Attention on a card whose multiprocessors have room for one block: the other way to cut its
+//! work.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Shared memory of a multiprocessor that has no room for a second block of any head size, in bytes.
+/// Shared memory of a multiprocessor that has no room for a second block of any head size, in
+/// bytes.
 const SHARED_BYTES: &str = "1024";
 
 #[test]
