@@ -205,3 +205,22 @@ fn split_words_and_grouped_scales_that_do_not_fit_are_refused_by_name() {
         "a block map without blocks",
     );
 }
+
+#[test]
+fn device_code_is_a_text_with_the_function() {
+    let sound = format!("DEVICE void {}() {{}}", DeviceCode::FUNCTION);
+    DeviceCode::cuda(&sound).validate().expect("a sound text");
+    let long = sound.clone() + &" ".repeat(DeviceCode::MOST_BYTES);
+    let wrong = [
+        (
+            String::new(),
+            "does not define the function `decode_elements`",
+        ),
+        (sound + "\0", "a zero byte"),
+        (long, "expected at most 65536"),
+    ];
+    for (text, expected) in wrong {
+        let error = DeviceCode::cuda(&text).validate().expect_err(expected);
+        assert!(error.message.contains(expected), "{}", error.message);
+    }
+}
