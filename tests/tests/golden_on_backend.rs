@@ -8,8 +8,6 @@ mod dora;
 mod families_golden;
 #[path = "ia3.rs"]
 mod ia3;
-#[path = "llama_bf16.rs"]
-mod llama_bf16;
 #[path = "llama_golden.rs"]
 mod llama_golden;
 #[path = "lora.rs"]

@@ -1,8 +1,9 @@
 //! Cases of fused versions: with a factor, added to other values, also in their memory.
 //!
-//! A result is rounded to the output's dtype before it is added: in bf16 half a step of it is
-//! allowed. The factor is rounded to f32, multiplied and added: 3 u of both terms, and one more for
-//! the product's own rounding to f32.
+//! A result is rounded to the output's dtype before it is added, and before or after the factor, as
+//! cuBLASLt does it: in bf16 half a step of it is allowed, or of its multiple. The factor is rounded
+//! to f32, multiplied and added: 3 u of both terms, and one more for the product's own rounding to
+//! f32.
 
 use espalier_interface::DType;
 
@@ -80,9 +81,22 @@ pub(super) fn rounded_bounds(result: &Near, dtype: DType) -> Vec<f64> {
     rounded.collect()
 }
 
-/// What comes of `alpha` times a result of `dtype`, rounded before, and of what it is added to.
+/// The bounds of `alpha` times a result, of which one or the other is rounded to `dtype`.
+fn scaled_bounds(result: &Near, dtype: DType, alpha: f64) -> Vec<f64> {
+    let alpha = alpha.abs();
+    let scaled = Near {
+        values: oracle::scale(&result.values, alpha),
+        bounds: oracle::scale(&result.bounds, alpha),
+    };
+    let before = oracle::scale(&rounded_bounds(result, dtype), alpha);
+    let after = rounded_bounds(&scaled, dtype);
+    before.iter().zip(&after).map(|(a, b)| a.max(*b)).collect()
+}
+
+/// What comes of `alpha` times a result of `dtype`, rounded before or after, and of what it is added
+/// to.
 pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
-    let of_result = rounded_bounds(result, dtype);
+    let of_result = scaled_bounds(result, dtype, alpha);
     let scaled = oracle::scale(&result.values, alpha);
     let (values, magnitudes) = match added {
         None => (scaled.clone(), absolute(&scaled)),
@@ -92,7 +106,7 @@ pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f6
         ),
     };
     let own = oracle::scale(&magnitudes, 4.0 * U);
-    Near::new(values, oracle::add(&own, &of_result, alpha.abs()))
+    Near::new(values, oracle::add(&own, &of_result, 1.0))
 }
 
 /// A case of a result `[T, width]` over which `alpha` and what is added go. What is added may be

@@ -1,8 +1,9 @@
 //! A product by cuBLASLt, and what is left to add to it.
 //!
-//! cuBLASLt adds one matrix to a product, and a bias of the result's dtype where the factor is 1,
-//! and rounds once. The kernels of this backend round the sum, and again after each addition. A
-//! second matrix, or a bias of another dtype, is added by a kernel after it.
+//! cuBLASLt adds one matrix to a product, and a bias of the result's dtype where the factor is 1.
+//! Some of its kernels round the product times the factor before they add. The kernels of this
+//! backend round the sum, and again after each addition. A second matrix, or a bias of another
+//! dtype, is added by a kernel after it.
 
 use std::sync::Arc;
 

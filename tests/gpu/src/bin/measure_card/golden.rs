@@ -12,12 +12,11 @@ use crate::setting::Setting;
 const PROGRAM: &str = "golden_on_backend";
 
 /// The tests' modules, the shortest first.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 7] = [
     "llama_golden",
     "ia3",
     "dora",
     "families_golden",
-    "llama_bf16",
     "lora",
     "optimizers",
     "split",
