@@ -61,6 +61,8 @@ template <class T>
 DEVICE T exchange(T x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
+// What lanes of a warp read and wrote before is done for all of them behind it.
+DEVICE void sync_warp() { __syncwarp(); }
 // Two bf16, rounded to the nearest, ties to even.
 DEVICE uint32_t pack_bf16(float low, float high) {
   uint32_t r;

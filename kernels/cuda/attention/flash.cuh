@@ -80,6 +80,7 @@ DEVICE int lane_row() { return (threadIdx.x & 31) >> 2; }
 // Rounds a warp's rows, each times a factor, into its rows of a tile in shared memory.
 DEVICE void put_rows(unsigned char* tile, const Sums<D>& x, const float (&factor)[MATRICES][2]) {
   int at = (threadIdx.x & 3) * 4;
+  sync_warp();  // behind its reads of the same rows
 #pragma unroll
   for (int m = 0; m < MATRICES; m++)
 #pragma unroll

@@ -442,6 +442,11 @@ DEVICE T exchange(T x, int mask) {
   return y;
 }
 
+DEVICE void sync_warp() {
+  char nothing = 0;
+  emulator::collective("sync_warp", &nothing, 1, [](unsigned char(*)[64]) {});
+}
+
 DEVICE uint32_t pack_bf16(float low, float high) { return emulator::to_bf16(low) | uint32_t(emulator::to_bf16(high)) << 16; }
 DEVICE float bf16_bits_to_float(uint16_t bits) { return emulator::from_bf16(bits); }
 DEVICE uint16_t float_to_bf16_bits(float x) { return emulator::to_bf16(x); }
