@@ -13,7 +13,7 @@ use crate::setting::{Setting, backend, told};
 const PACKAGES: &str = "
 import importlib.metadata as m, json, sys
 names = 'torch transformers peft bitsandbytes triton numpy nvidia-cuda-nvrtc nvidia-cublas'.split()
-found = {'python': sys.version.split()[0], 'prefix': sys.prefix}
+found = {'python': sys.version.split()[0]}
 for name in names:
     try: found[name] = m.version(name)
     except m.PackageNotFoundError: found[name] = None
@@ -31,12 +31,10 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
     let packages = printed(python.args(["-c", PACKAGES]));
     let packages = packages.and_then(|text| serde_json::from_str(&text).ok());
     rows.add(&json!({"python": packages.unwrap_or(Json::Null)}))?;
-    let mut kernel = Command::new("uname");
     let mut libc = Command::new("ldd");
     let mut smi = Command::new("nvidia-smi");
     let query = "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit";
     rows.add(&json!({
-        "linux": first_line(kernel.arg("-r")),
         "libc": first_line(libc.arg("--version")),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "nvidia_smi": first_line(smi.args([query, "--format=csv,noheader"])),
