@@ -55,6 +55,14 @@ impl Recorder {
         }
         Ok(kernels)
     }
+
+    /// The code of a compilation, a CUBIN.
+    ///
+    /// # Errors
+    /// As [`Recorder::kernels`].
+    pub fn code(&self, variant: &Variant) -> Result<Vec<u8>> {
+        self.0.compiled(variant.source, &variant.definitions)
+    }
 }
 
 /// The kernels of a log of ptxas.

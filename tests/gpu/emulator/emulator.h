@@ -93,6 +93,9 @@ struct Block {
   Counts counts;
   Order order = FORWARD;
   char failure[256] = "";
+  ~Block() {
+    for (Fiber& f : fibers) free(f.stack);
+  }
 };
 
 inline Block& block() {

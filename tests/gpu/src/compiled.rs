@@ -1,4 +1,4 @@
-//! NVIDIA's compiler, without a card -> the registers and spills of every kernel.
+//! NVIDIA's compiler, without a card -> registers, spills and instructions of every kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,9 +8,13 @@ use std::thread;
 use espalier_backend_cuda::{KernelRecord, Recorder, Variant, variants};
 use espalier_hqq::HQQ;
 use espalier_interface::format::Format;
-use espalier_interface::{Component, Instance, Options, Quantizer, Result, Serial};
+use espalier_interface::{
+    Component, ErrorCode, Instance, Options, PluginError, Quantizer, Result, Serial,
+};
 use espalier_nf4::{FP4, INT8, NF4};
 use serde_json::{Value as Json, json};
+
+use crate::disassembled::Instructions;
 
 /// Compute capabilities of the cards that kernels are compiled for.
 pub const ARCHITECTURES: [[i32; 2]; 6] = [[8, 0], [8, 6], [8, 9], [9, 0], [10, 0], [12, 0]];
@@ -119,28 +123,58 @@ fn made(quantizer: &Component, set: &Json) -> Result<Box<dyn Quantizer>> {
 /// The compiler's log where a source does not compile.
 pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec<Record>> {
     let recorder = Recorder::new(nvrtc, capability)?;
+    let compiled = each_variant(threads, |variant| {
+        if variant.shared_bytes <= shared_bytes(capability) {
+            recorder.kernels(variant)
+        } else {
+            Ok(Vec::new())
+        }
+    })?;
+    let records = compiled.into_iter();
+    Ok(records
+        .map(|(variant, kernels)| Record { variant, kernels })
+        .collect())
+}
+
+/// The instructions of every compilation for cards of compute capability 8.0, as `nvdisasm` lists
+/// them.
+///
+/// # Errors
+/// As [`records`], and where `nvdisasm` fails.
+pub fn instructions(
+    [nvrtc, nvdisasm]: [&Path; 2],
+    threads: usize,
+) -> Result<Vec<(Variant, Instructions)>> {
+    let recorder = Recorder::new(nvrtc, ARCHITECTURES[0])?;
+    each_variant(threads, |variant| {
+        let code = recorder.code(variant)?;
+        Instructions::of(nvdisasm, &code).map_err(|why| {
+            let what = format!("{} {}: {why}", nvdisasm.display(), variant.source());
+            PluginError::new(ErrorCode::DEVICE, what)
+        })
+    })
+}
+
+/// What `of` makes of every compilation, on `threads` threads, sorted by source and name.
+fn each_variant<T: Send>(
+    threads: usize,
+    of: impl Fn(&Variant) -> Result<T> + Sync,
+) -> Result<Vec<(Variant, T)>> {
     let all = variants(&formats())?;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(variant) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let kernels = if variant.shared_bytes <= shared_bytes(capability) {
-                        recorder.kernels(variant)
-                    } else {
-                        Ok(Vec::new())
-                    };
+                    let made = of(variant);
                     let mut done = done.lock().expect("no thread panics with the lock");
-                    done.push((variant.clone(), kernels));
+                    done.push((variant.clone(), made));
                 }
             });
         }
     });
     let mut done = done.into_inner().expect("no thread panics with the lock");
     done.sort_by_cached_key(|(variant, _)| (variant.source(), variant.name.clone()));
-    let record = |(variant, kernels): (Variant, Result<Vec<KernelRecord>>)| {
-        let kernels = kernels?;
-        Ok(Record { variant, kernels })
-    };
-    done.into_iter().map(record).collect()
+    let made = done.into_iter();
+    made.map(|(variant, made)| Ok((variant, made?))).collect()
 }

@@ -7,6 +7,7 @@
 //! The backend itself is what runs on a card, unmodified.
 
 mod compiled;
+mod disassembled;
 mod emulated;
 pub mod third_party;
 
@@ -16,7 +17,10 @@ use std::sync::OnceLock;
 
 use espalier_interface::Options;
 
-pub use compiled::{ARCHITECTURES, Record, format, formats, nvrtc, quantizers, records};
+pub use compiled::{
+    ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records,
+};
+pub use disassembled::Instructions;
 pub use emulated::{CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.

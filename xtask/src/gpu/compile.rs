@@ -1,4 +1,5 @@
-//! Compiles every kernel with NVIDIA's compiler, and writes the record of registers and spills.
+//! Compiles every kernel with NVIDIA's compiler, and writes the record of registers, spills and
+//! instructions.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,7 +31,8 @@ pub struct CompileOptions {
 /// record.
 ///
 /// # Errors
-/// Where NVRTC cannot be had, a kernel does not compile, or a kernel spills.
+/// Where NVRTC cannot be had, a kernel does not compile or spills, or lacks an instruction that its
+/// speed stands on.
 pub fn check(workspace: &Workspace, options: &CompileOptions) -> Result<()> {
     let libraries = nvrtc::fetched(workspace, &options.python, options.offline)?;
     println!("NVRTC is in {}", libraries.display());
@@ -44,5 +46,6 @@ pub fn check(workspace: &Workspace, options: &CompileOptions) -> Result<()> {
     let out = workspace.root.join("docs/gpu/kernels.md");
     let out = options.out.clone().unwrap_or(out);
     let mut records = Command::new(workspace.target.join("release/examples/kernel_records"));
-    run(records.arg(libraries).arg(out))
+    let disassembler = nvrtc::disassembler(workspace);
+    run(records.arg(libraries).arg(disassembler).arg(out))
 }

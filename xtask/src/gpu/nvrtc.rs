@@ -1,4 +1,5 @@
-//! The NVRTC of PyPI, which compiles kernels without a card: its download.
+//! NVRTC, which compiles kernels without a card, and the disassembler nvdisasm: their download from
+//! PyPI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,28 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace::{Workspace, run};
 
-/// The package, and the hash of its wheel for x86-64 Linux.
+/// The version of both packages.
 const VERSION: &str = "13.5.37";
-const SHA_256: &str = "86b4d68058807988b7d9af5b44917a0601e9c337f35ccd657bfb3c759ff8d8bc";
 
-/// What the wheel holds, relative to the folder that `pip` fills.
-const FILES: [&str; 2] = [
+/// The packages, and the hashes of their wheels for x86-64 Linux.
+const PACKAGES: [(&str, &str); 2] = [
+    (
+        "nvidia-cuda-nvrtc",
+        "86b4d68058807988b7d9af5b44917a0601e9c337f35ccd657bfb3c759ff8d8bc",
+    ),
+    (
+        "nvidia-cuda-nvdisasm",
+        "d3fdbdd49fa53e2e4aacd3db8259d052bd2b049ececdcb69e92e083c6728e7ca",
+    ),
+];
+
+/// What the wheels hold, relative to the folder that `pip` fills.
+const FILES: [&str; 3] = [
     "nvidia/cu13/lib/libnvrtc.so.13",
     "nvidia/cu13/lib/libnvrtc-builtins.so.13.5",
+    DISASSEMBLER,
 ];
+const DISASSEMBLER: &str = "nvidia/cu13/bin/nvdisasm";
 
 /// The folder of NVRTC's libraries in the target directory. It is downloaded unless it is there, or
 /// `is_offline`.
@@ -42,13 +56,15 @@ pub fn fetched(workspace: &Workspace, python: &Path, is_offline: bool) -> Result
         }
     }
     fs::create_dir_all(&partial).with_context(|| format!("cannot make {}", partial.display()))?;
+    let names = PACKAGES.map(|(name, _)| name).join(" and ");
     println!(
-        "downloading nvidia-cuda-nvrtc {VERSION} from PyPI into {}",
+        "downloading {names} {VERSION} from PyPI into {}",
         out.display()
     );
     let list = partial.join("requirements.txt");
-    let requirement = format!("nvidia-cuda-nvrtc=={VERSION} --hash=sha256:{SHA_256}\n");
-    fs::write(&list, requirement).with_context(|| format!("cannot write {}", list.display()))?;
+    let line = |(name, hash)| format!("{name}=={VERSION} --hash=sha256:{hash}\n");
+    fs::write(&list, PACKAGES.map(line).concat())
+        .with_context(|| format!("cannot write {}", list.display()))?;
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps"])
         .args(["--only-binary=:all:", "--disable-pip-version-check"])
@@ -57,19 +73,30 @@ pub fn fetched(workspace: &Workspace, python: &Path, is_offline: bool) -> Result
         .arg("--requirement")
         .arg(&list);
     run(&mut pip).context(
-        "NVRTC was not downloaded: PyPI has to be reached, with a Python that has pip (--python)",
+        "nothing was downloaded: PyPI has to be reached, with a Python that has pip (--python)",
     )?;
     ensure!(
         is_complete(&partial),
-        "the wheel lacks one of {}",
+        "the wheels lack one of {}",
         FILES.join(", ")
     );
     fs::rename(&partial, &out).with_context(|| format!("cannot make {}", out.display()))?;
     Ok(libraries)
 }
 
-/// Whether `folder` holds the package whole, of the right version.
+/// The disassembler beside the libraries of [`fetched`].
+pub fn disassembler(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("nvrtc").join(DISASSEMBLER)
+}
+
+/// Whether `folder` holds the packages whole, of the right version.
 fn is_complete(folder: &Path) -> bool {
-    let metadata = format!("nvidia_cuda_nvrtc-{VERSION}.dist-info/METADATA");
-    folder.join(metadata).is_file() && FILES.iter().all(|file| folder.join(file).is_file())
+    let metadata = PACKAGES.iter().map(|(name, _)| {
+        let name = name.replace('-', "_");
+        format!("{name}-{VERSION}.dist-info/METADATA")
+    });
+    let files = metadata.chain(FILES.map(str::to_owned));
+    files
+        .map(|file| folder.join(file))
+        .all(|file| file.is_file())
 }
