@@ -241,10 +241,10 @@ impl Executor {
 
     /// Bytes that the device holds for the run in memory of its own; 0 where it is the host.
     pub fn own_bytes(&self) -> u64 {
-        match self.device_info.shares_host_memory {
-            true => 0,
-            false => self.storage.bytes(),
+        if self.device_info.shares_host_memory {
+            return 0;
         }
+        self.storage.bytes()
     }
 
     /// Operations per second of the device's own matrix product, timed between two steps in the
