@@ -45,7 +45,8 @@ impl Team {
         each.fold(DeviceWork::default(), DeviceWork::and)
     }
 
-    /// The most bytes that a rank of this process holds on its device; 0 where devices are the host.
+    /// The most bytes that a rank of this process holds on its device; 0 where devices are the
+    /// host.
     pub fn device_bytes(&self) -> u64 {
         self.0.iter().map(Executor::own_bytes).max().unwrap_or(0)
     }

@@ -5,7 +5,8 @@
 //! reads this plugin, lists it, and says which library is missing. Kernels are CUDA C++ in
 //! `kernels/cuda`. NVRTC compiles them for the card, once: the results are kept on disk.
 //!
-//! docs/gpu has what it did on a card. `tests/gpu` runs it over a driver and a compiler without one.
+//! docs/gpu has what it did on a card. `tests/gpu` runs it over a driver and a compiler without
+//! one.
 
 mod arguments;
 mod backend;

@@ -68,6 +68,9 @@ pub fn assert_bytes(key: &str, found: &[u8], expected: &[u8]) {
     }
 }
 
+/// The case whose values in bf16 are left out of the file, for its size.
+const DECODED_IN_F32: &str = "normal_256x128";
+
 /// Decoded values of an fp4 weight may differ in the sign of a zero. The peer's scalar kernel reads
 /// code 8 as -0, its vector kernel and its table as +0 (see the golden folder's README).
 #[track_caller]
@@ -84,6 +87,9 @@ pub fn assert_decoded(tensors: &SafeTensors, key: &str, found: &[f32]) {
             same || (second_zero && found == 0.0 && expected == 0.0),
             "{key}: element {i} is {found:e}, expected {expected:e}"
         );
+    }
+    if key.starts_with(DECODED_IN_F32) {
+        return;
     }
     // The peer's bf16 instruction flushes subnormal results to zero; rounding does not.
     let (expected, _) = matrix(tensors, &format!("{key}_bf16"));

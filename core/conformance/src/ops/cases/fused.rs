@@ -1,9 +1,9 @@
 //! Cases of fused versions: with a factor, added to other values, also in their memory.
 //!
 //! A result is rounded to the output's dtype before it is added, and before or after the factor, as
-//! cuBLASLt does it: in bf16 half a step of it is allowed, or of its multiple. The factor is rounded
-//! to f32, multiplied and added: 3 u of both terms, and one more for the product's own rounding to
-//! f32.
+//! cuBLASLt does it: in bf16 half a step of it is allowed, or of its multiple. The factor is
+//! rounded to f32, multiplied and added: 3 u of both terms, and one more for the product's own
+//! rounding to f32.
 
 use espalier_interface::DType;
 
@@ -93,8 +93,8 @@ fn scaled_bounds(result: &Near, dtype: DType, alpha: f64) -> Vec<f64> {
     before.iter().zip(&after).map(|(a, b)| a.max(*b)).collect()
 }
 
-/// What comes of `alpha` times a result of `dtype`, rounded before or after, and of what it is added
-/// to.
+/// What comes of `alpha` times a result of `dtype`, rounded before or after, and of what it is
+/// added to.
 pub(super) fn summed(result: &Near, dtype: DType, alpha: f64, added: Option<&[f64]>) -> Near {
     let of_result = scaled_bounds(result, dtype, alpha);
     let scaled = oracle::scale(&result.values, alpha);
