@@ -34,12 +34,26 @@ fn a_resumed_run_has_the_bits_of_a_whole_one_in_every_order() {
         let training = case.training("--set run.max_steps=3");
         for order in orders {
             let whole = case.on_cuda(&training, folder(), order);
+            assert_counts_device_bytes(&training.path(order));
             let out = format!("{order}-resumed");
             training.unfinished(order, &out);
             let resumed = case.succeed(&training, folder(), order, [&out, "--resume"]);
             assert_eq!(resumed, whole, "{}: {order}", case.name);
         }
     }
+}
+
+/// Panics unless every step of a run has the bytes that a rank held on its device.
+fn assert_counts_device_bytes(out: &Path) {
+    let metrics = fs::read_to_string(out.join("metrics.jsonl")).expect("metrics");
+    let lines = metrics.lines().map(serde_json::from_str::<Json>);
+    let lines: Vec<Json> = lines.collect::<Result<_, _>>().expect("lines of JSON");
+    let steps = lines.iter().filter(|line| line["step_secs"].is_number());
+    let held: Vec<_> = steps
+        .map(|step| step["peak_device_bytes"].as_u64())
+        .collect();
+    assert!(!held.is_empty(), "{metrics}");
+    assert!(held.iter().all(|bytes| *bytes > Some(0)), "{held:?}");
 }
 
 /// An evaluation of rows with answers, before its backend is chosen.
