@@ -111,7 +111,8 @@ fn broken_libraries_are_listed_and_block_no_others() {
     other_machine[18] = 183;
     let no_section = patched(&good, b".espalier\0", b".espalieR\0");
     let half = good.len() / 2;
-    let versions = format!("built for plugin interface 0.9, this host has {ABI_MAJOR}.{ABI_MINOR}");
+    let versions =
+        format!("built for plugin interface 9.{ABI_MINOR}, this host has {ABI_MAJOR}.{ABI_MINOR}");
     let cases: [(&str, &[u8], &str); 9] = [
         ("text", b"#!/bin/sh\n", "begins with `#!/b`"),
         ("empty", b"", "begins with nothing"),

@@ -13,7 +13,7 @@ fn attention_passes_where_shared_memory_is_scarce() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for op in ["op.attention", "op.attention_backward"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_check_op"));
-        command.args([op, "bf16"]);
+        command.args([op, "bf16", "own"]);
         command.arg(espalier_tests_gpu::libraries(folder));
         command.arg(folder.join("mock-cuda-kernels"));
         command.env("MOCK_CUDA_SHARED", SHARED_BYTES);

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 /// A library with another interface version in its descriptor.
 pub fn of_another_abi(library: &[u8]) -> Vec<u8> {
     let ours = format!("\"abi\":[{ABI_MAJOR},{ABI_MINOR}]");
-    patched(library, ours.as_bytes(), b"\"abi\":[0,9]")
+    let another = format!("\"abi\":[9,{ABI_MINOR}]");
+    patched(library, ours.as_bytes(), another.as_bytes())
 }
 
 /// The library of a shipped plugin: collected in `HOST_PLUGIN_PATH`, or built by Cargo beside this
