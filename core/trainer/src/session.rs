@@ -202,11 +202,6 @@ impl Session {
     pub fn summary(&self) -> PlanSummary {
         let (num_params, num_trained_params) = self.run.plan.num_params();
         let memory = WorldMemory::of(&self.run.plan);
-        let on_device = if self.run.plan.device_info.shares_host_memory {
-            0
-        } else {
-            self.run.plan.memory.on_device()
-        };
         PlanSummary {
             model: self.directory.path().display().to_string(),
             plugins: self
@@ -222,7 +217,7 @@ impl Session {
                 .as_ref()
                 .map_or(0, |data| data.train.total_steps()),
             peak_host_bytes: Bytes(memory.process.needed()),
-            peak_device_bytes: Bytes(on_device),
+            peak_device_bytes: Bytes(self.run.plan.device_bytes()),
             memory,
         }
     }

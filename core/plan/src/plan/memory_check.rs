@@ -18,6 +18,14 @@ impl RunPlan {
         }
     }
 
+    /// Bytes of a step on a device with memory of its own; 0 where it is the host.
+    pub fn device_bytes(&self) -> u64 {
+        if self.device_info.shares_host_memory {
+            return 0;
+        }
+        self.memory.on_device()
+    }
+
     /// Refuses a run that does not fit into `available` bytes, or not into its device.
     ///
     /// # Errors

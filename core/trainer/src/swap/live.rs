@@ -58,7 +58,7 @@ pub(crate) struct Facts {
     pub flops: Flops,
     demand: Demand,
     program_bytes: u64,
-    /// Planned bytes of a rank's device in a step.
+    /// Planned bytes of a rank's device in a step; 0 where it is the host.
     pub device_bytes: u64,
     plan_sha256: String,
 }
@@ -95,7 +95,7 @@ impl Facts {
             flops: plan.flops,
             demand: plan.demand,
             program_bytes: plan.memory.program,
-            device_bytes: plan.memory.on_device(),
+            device_bytes: plan.device_bytes(),
             plan_sha256: record::plan_sha256(plan),
         }
     }
