@@ -87,8 +87,7 @@ impl CudaBackend {
     pub fn compiler_version(&self) -> Result<[i32; 2]> {
         let nvrtc = self.libraries()?.nvrtc;
         let missing = |why: &str| PluginError::new(ErrorCode::DEVICE, why);
-        let compiler = Compiler::new(Ok(nvrtc.map_err(missing)?), LEAST_CAPABILITY, None);
-        Ok(compiler.version())
+        nvrtc.map(libraries::version_of).map_err(missing)
     }
 
     fn described(&self, libraries: &Libraries, index: u32) -> Result<DeviceInfo> {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use espalier_host_device::{Asked, Call, Callback};
 use espalier_interface::format::Format;
 use espalier_interface::{DType, Decoder, LogLevel, Result, Services};
+use half::bf16;
 
 use crate::arguments::address;
 use crate::card::Card;
@@ -203,13 +204,7 @@ impl HostWeight {
             return;
         }
         for (value, x) in values.as_chunks_mut::<2>().0.iter_mut().zip(numbers) {
-            *value = to_bf16(*x).to_le_bytes();
+            *value = bf16::from_f32(*x).to_le_bytes();
         }
     }
-}
-
-/// The bf16 nearest to a finite number, ties to even.
-fn to_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }

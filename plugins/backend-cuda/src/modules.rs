@@ -11,7 +11,6 @@ use espalier_host_device::Place;
 use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::arguments::{Arguments, address};
-use crate::card::Card;
 use crate::current;
 use crate::loader::{Loader, Module};
 use crate::sources::Source;
@@ -31,7 +30,6 @@ const MOST_BLOCKS: u64 = 4096;
 
 /// The modules of a card that kernels were asked of.
 pub struct Modules {
-    card: Arc<Card>,
     loader: Arc<Loader>,
     known: Mutex<HashMap<(&'static str, String), Arc<Module>>>,
 }
@@ -61,7 +59,6 @@ impl Modules {
     /// No modules yet.
     pub fn new(loader: Loader) -> Self {
         Modules {
-            card: loader.card.clone(),
             loader: Arc::new(loader),
             known: Mutex::default(),
         }
@@ -92,7 +89,7 @@ impl Modules {
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn table(&self, bytes: &[u8]) -> Result<Arc<DeviceTable>> {
-        DeviceTable::new(self.card.clone(), bytes).map(Arc::new)
+        DeviceTable::new(self.loader.card.clone(), bytes).map(Arc::new)
     }
 
     /// Puts zeros at `place` on this thread's stream.
@@ -105,8 +102,8 @@ impl Modules {
         }
         let to = address(place);
         // SAFETY: the launch has the memory.
-        let code = unsafe { (self.card.driver.fill)(to, 0, place.bytes, current::stream()) };
-        self.card.called("zero", code)
+        let code = unsafe { (self.loader.card.driver.fill)(to, 0, place.bytes, current::stream()) };
+        self.loader.card.called("zero", code)
     }
 
     fn module(&self, source: Source, definitions: &str) -> Result<Arc<Module>> {

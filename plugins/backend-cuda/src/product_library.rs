@@ -214,8 +214,8 @@ impl ProductLibrary {
         Ok(self.find(&mut kept, problem)?.is_some())
     }
 
-    /// Puts a product on this thread's stream: the result is rounded once. False where there is no
-    /// algorithm for it, and nothing was launched.
+    /// Puts a product on this thread's stream. False where there is no algorithm for it, and
+    /// nothing was launched.
     ///
     /// # Errors
     /// `DEVICE`, `OUT_OF_MEMORY`.

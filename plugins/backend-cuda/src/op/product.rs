@@ -1,9 +1,9 @@
 //! The product of two matrices: what computes it, and its launch.
 //!
-//! ProductRequest of bf16 are cuBLASLt's where there is a library, all rows begin at multiples of
-//! 16 bytes, and it has an algorithm; the rest are by kernels of this backend. ProductRequest of
-//! f32 always are: they are what other backends and cards are compared with, and their bits do not
-//! depend on which libraries a machine has.
+//! Products of bf16 are cuBLASLt's where there is a library, all rows begin at multiples of 16
+//! bytes, and it has an algorithm; the rest are by kernels of this backend. Products of f32 always
+//! are: they are what other backends and cards are compared with, and their bits do not depend on
+//! which libraries a machine has.
 
 mod by_library;
 mod own;
