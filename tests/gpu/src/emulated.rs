@@ -9,6 +9,9 @@ use espalier_torture::training::{Trained, Training, last_line, trained};
 /// chance.
 pub const ORDERS: [&str; 3] = ["late", "early", "17"];
 
+/// The environment variable with which every training runs, in every order of the streams.
+pub const ALL_TRAININGS: &str = "ESPALIER_TESTS_ALL_TRAININGS";
+
 /// A training.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {

@@ -21,7 +21,7 @@ pub use compiled::{
     ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records,
 };
 pub use disassembled::Instructions;
-pub use emulated::{CASES, Case, ORDERS};
+pub use emulated::{ALL_TRAININGS, CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
 const LIBRARIES: [(&str, &str); 3] = [

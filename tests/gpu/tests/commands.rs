@@ -5,23 +5,20 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use espalier_tests_gpu::{CASES, Case, ORDERS};
+use espalier_tests_gpu::{ALL_TRAININGS, CASES, Case, ORDERS};
 use espalier_torture::built::{golden, program};
 use espalier_torture::training::last_line;
 use serde_json::Value as Json;
-
-/// The environment variable with which every case in f32 runs, in every order of the streams.
-const ALL: &str = "ESPALIER_TESTS_ALL_TRAININGS";
 
 /// Where the mock libraries and the kernels are kept.
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Without [`ALL`] the first case in one order, which takes seconds.
+/// Without [`ALL_TRAININGS`] the first case in one order, which takes seconds.
 fn chosen() -> (Vec<Case>, &'static [&'static str]) {
     let cases = CASES.into_iter().filter(|case| case.compute == "f32");
-    match std::env::var_os(ALL) {
+    match std::env::var_os(ALL_TRAININGS) {
         Some(_) => (cases.collect(), &ORDERS[..]),
         None => (cases.take(1).collect(), &ORDERS[..1]),
     }

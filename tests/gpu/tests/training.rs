@@ -3,20 +3,17 @@
 
 use std::path::Path;
 
-use espalier_tests_gpu::{CASES, ORDERS};
+use espalier_tests_gpu::{ALL_TRAININGS, CASES, ORDERS};
 
 /// Where the mock libraries and the kernels are kept.
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The environment variable with which every training runs, in every order of the streams.
-const ALL: &str = "ESPALIER_TESTS_ALL_TRAININGS";
-
-/// Without [`ALL`] two steps of the first trainings, in f32 and bf16, in one order.
+/// Without [`ALL_TRAININGS`] two steps of the first trainings, in f32 and bf16, in one order.
 #[test]
 fn trainings_have_the_losses_of_cpu_and_the_same_bits_in_every_order() {
-    let (cases, orders, more) = if std::env::var_os(ALL).is_some() {
+    let (cases, orders, more) = if std::env::var_os(ALL_TRAININGS).is_some() {
         (&CASES[..], &ORDERS[..], "")
     } else {
         (&CASES[..2], &ORDERS[..1], "--set run.max_steps=2")
