@@ -1,10 +1,10 @@
 //! The host's threads and log as the services for plugins.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use espalier_interface::abi::call_site::{self, Call};
 use espalier_interface::{LogLevel, Services};
-use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::failure::UsageError;
@@ -33,6 +33,9 @@ impl HostServices {
 
     /// As [`HostServices::start`]; plugins see a stop request when `stop` has one.
     ///
+    /// The current thread is one of the threads, unless it is one of a pool already: its own loops
+    /// then begin at once and need not wait for a thread that sleeps.
+    ///
     /// # Errors
     /// Where the operating system starts no more threads.
     pub fn start_until(
@@ -41,14 +44,19 @@ impl HostServices {
     ) -> Result<&'static HostServices, UsageError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = threads.unwrap_or_else(cores).max(1);
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(count)
-            .thread_name(|index| format!("host-{index}"))
-            .build()
-            .map_err(|error| UsageError {
+        let builder = || {
+            let builder = ThreadPoolBuilder::new().num_threads(count);
+            builder.thread_name(|index| format!("host-{index}"))
+        };
+        // A pool of the current thread alone could do nothing for other threads.
+        let with_current = (count > 1).then(|| builder().use_current_thread().build().ok());
+        let pool = match with_current.flatten() {
+            Some(pool) => pool,
+            None => builder().build().map_err(|error| UsageError {
                 message: format!("{count} threads cannot be started: {error}"),
                 next_step: "lower --threads".to_owned(),
-            })?;
+            })?,
+        };
         let single = OnceLock::new();
         Ok(Box::leak(Box::new(HostServices { pool, stop, single })))
     }
@@ -87,13 +95,26 @@ impl Services for HostServices {
                 call_site::progress();
             });
         }
+        let next = AtomicUsize::new(0);
+        let indices = || {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            (index < count).then_some(index)
+        };
         // Work that a plugin's call starts on other threads is attributed to that call.
         let caller = call_site::current();
-        self.pool.install(|| {
-            (0..count).into_par_iter().for_each(|index| {
-                let _mark = caller.map(Call::enter);
+        self.pool.in_place_scope(|scope| {
+            for _ in 1..self.threads().min(count) {
+                scope.spawn(|_| {
+                    while let Some(index) = indices() {
+                        let _mark = caller.map(Call::enter);
+                        body(index);
+                    }
+                });
+            }
+            while let Some(index) = indices() {
                 body(index);
-            })
+                call_site::progress();
+            }
         });
     }
 
@@ -118,8 +139,6 @@ impl Services for HostServices {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[test]
