@@ -267,6 +267,10 @@ fn panicked(executor: &Executor, panic: &(dyn Any + Send)) -> Error {
 fn report_failure<E: RankFailure>(executor: &Executor, error: E) -> E {
     match error.reach() {
         Reach::AllRanks | Reach::FromPeer => error,
+        Reach::Call => match executor.peers().blame(&chain(&error)) {
+            Some(lost) => E::from(lost),
+            None => error,
+        },
         reach => match (executor.peers().failed(&chain(&error)), reach) {
             // A rank that panicked is lost, wherever that was.
             (Some(lost), Reach::Panic) => E::from(lost),

@@ -121,6 +121,7 @@ impl RankFailure for Error {
             Error::NotFinite(_) | Error::Stopped(_) | Error::Interrupted(_) => Reach::AllRanks,
             Error::Peer(_) => Reach::FromPeer,
             Error::Plugin(failure) if failure.source.code == ErrorCode::PANIC => Reach::Panic,
+            Error::Plugin(failure) if failure.source.code == ErrorCode::PEER => Reach::Call,
             _ => Reach::ThisRank,
         }
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use espalier_interface::{DType, PluginError};
+use espalier_interface::{DType, ErrorCode, PluginError};
 use espalier_system::world::World;
 
 use super::{Acting, Busy, Watch};
@@ -300,6 +300,14 @@ impl Peers {
         watch.failed(self.rank, what);
         self.abort();
         watch.first_lost()
+    }
+
+    /// The loss that made a call of this rank fail, which said `what`. Where none is known soon, it
+    /// is this rank's own.
+    pub fn blame(&self, what: &str) -> Option<Error> {
+        let watch = self.watch.as_ref()?;
+        let error = PluginError::new(ErrorCode::PEER, what);
+        Some(watch.blame(self.rank, &error))
     }
 
     /// Whether this rank knows that a rank is lost.

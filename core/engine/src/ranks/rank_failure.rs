@@ -20,6 +20,8 @@ pub enum Reach {
     ThisRank,
     /// This rank only, in which a plugin panicked.
     Panic,
+    /// This rank, whose call with others failed: they may know the cause.
+    Call,
     /// All ranks come to the same failure.
     AllRanks,
     /// Another rank failed, and this one knows of it.
@@ -32,6 +34,7 @@ impl RankFailure for Error {
             Error::NotFinite(_) | Error::Interrupted(_) => Reach::AllRanks,
             Error::Peer(_) => Reach::FromPeer,
             Error::Plugin(failure) if failure.source.code == ErrorCode::PANIC => Reach::Panic,
+            Error::Plugin(failure) if failure.source.code == ErrorCode::PEER => Reach::Call,
             _ => Reach::ThisRank,
         }
     }
