@@ -8,18 +8,15 @@ use espalier_interface::{
 };
 
 use crate::card::{self, Card};
-use crate::compiler::Compiler;
 use crate::driver::CudaDriver;
 use crate::fault::FaultPlace;
 use crate::host_decode::HostDecode;
 use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
-use crate::loader::Loader;
-use crate::modules::Modules;
 use crate::op;
 use crate::product_library::ProductLibrary;
-use crate::settings::{ArchPath, ProductChoice, Settings};
+use crate::settings::{ProductChoice, Settings};
 
 /// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
 const HEAD_CHUNK_BYTES: u64 = 256 << 20;
@@ -154,19 +151,11 @@ impl Backend for CudaBackend {
             )));
         }
         let faults = Arc::new(FaultPlace::new(card.clone())?);
-        let cache = self.settings.cache.clone();
-        let compiler = Compiler::new(libraries.nvrtc, card.capability, cache);
-        let compiler = compiler.with_shipped(self.settings.kernels.clone());
-        let compiler = match self.settings.arch_path {
-            ArchPath::Auto => compiler,
-            ArchPath::Sm80 => compiler.of_oldest(card.capability),
-        };
-        let loader = Loader::new(card.clone(), compiler, self.services.clone());
-        let modules = Arc::new(Modules::new(loader));
+        let modules = self.settings.modules(&libraries, &card, &self.services);
         let host_decode = self.settings.host_decode;
         let host_decode = host_decode.then(|| HostDecode::new(card.clone(), self.services.clone()));
         let kit = Kit {
-            modules,
+            modules: Arc::new(modules),
             faults: faults.clone(),
             products: self.products(&card)?,
             host_decode: host_decode.map(Arc::new),

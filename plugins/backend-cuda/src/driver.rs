@@ -13,7 +13,7 @@ use crate::card::Card;
 use crate::fault::FaultPlace;
 use crate::staging::{SLOT_BYTES, Staging};
 use crate::streams::{CudaEvent, CudaStream};
-use crate::{current, registered};
+use crate::{current, lost_groups, registered};
 
 /// Host memory that every context sees as pinned.
 const PORTABLE: u32 = 1;
@@ -184,6 +184,7 @@ impl Driver for CudaDriver {
         // SAFETY: the stream lives.
         let code = unsafe { (self.card.driver.synchronize)(stream.raw()) };
         self.card.called("wait", code)?;
+        lost_groups::check(self.card.index)?;
         self.faults.take()
     }
 

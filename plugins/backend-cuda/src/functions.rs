@@ -18,16 +18,29 @@ use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUmodule, CUstream,
 };
+use cudarc::nccl::sys::{ncclComm_t, ncclConfig_t, ncclDataType_t, ncclUniqueId};
 use cudarc::nvrtc::sys::nvrtcProgram;
 use libloading::Library;
 
-/// A table of functions that return a code, 0 for success.
+/// What a function returns where its table says nothing else: a code, 0 for success.
+macro_rules! returned {
+    () => {
+        u32
+    };
+    ($other:ty) => {
+        $other
+    };
+}
+
+/// A table of functions.
 macro_rules! table {
-    ($(#[$meta:meta])* $name:ident { $($field:ident: $symbol:literal($($argument:ty),* $(,)?);)* }) => {
+    ($(#[$meta:meta])* $name:ident {
+        $($field:ident: $symbol:literal($($argument:ty),* $(,)?) $(-> $other:ty)?;)*
+    }) => {
         $(#[$meta])*
         pub struct $name {
             $(#[doc = concat!("`", $symbol, "`.")]
-            pub $field: unsafe extern "C" fn($($argument),*) -> u32,)*
+            pub $field: unsafe extern "C" fn($($argument),*) -> returned!($($other)?),)*
         }
 
         impl $name {
@@ -145,5 +158,31 @@ table! {
             *const c_void, cublasLtMatrixLayout_t, *mut c_void, cublasLtMatrixLayout_t,
             *const cublasLtMatmulAlgo_t, *mut c_void, usize, CUstream,
         );
+    }
+}
+
+table! {
+    /// The library of collective calls, `libnccl.so`, from 2.18 on.
+    Nccl {
+        version: "ncclGetVersion"(*mut c_int);
+        words: "ncclGetErrorString"(u32) -> *const c_char;
+        last_words: "ncclGetLastError"(ncclComm_t) -> *const c_char;
+        unique_id: "ncclGetUniqueId"(*mut ncclUniqueId);
+        join: "ncclCommInitRankConfig"(
+            *mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t,
+        );
+        state: "ncclCommGetAsyncError"(ncclComm_t, *mut u32);
+        abort: "ncclCommAbort"(ncclComm_t);
+        destroy: "ncclCommDestroy"(ncclComm_t);
+        begin: "ncclGroupStart"();
+        end: "ncclGroupEnd"();
+        all_gather: "ncclAllGather"(
+            *const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, CUstream,
+        );
+        broadcast: "ncclBroadcast"(
+            *const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, CUstream,
+        );
+        send: "ncclSend"(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, CUstream);
+        receive: "ncclRecv"(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, CUstream);
     }
 }

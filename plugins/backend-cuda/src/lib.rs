@@ -5,6 +5,8 @@
 //! reads this plugin, lists it, and says which library is missing. Kernels are CUDA C++ in
 //! `kernels/cuda`. NVRTC compiles them for the card, once: the results are kept on disk.
 //!
+//! The component `nccl` of the same library joins ranks with a card each.
+//!
 //! docs/gpu has what it did on a card. `tests/gpu` runs it over a driver and a compiler without
 //! one.
 
@@ -24,7 +26,9 @@ mod kernels;
 mod kit;
 mod libraries;
 mod loader;
+mod lost_groups;
 mod modules;
+mod nccl;
 mod op;
 mod plugin;
 mod product_library;
@@ -37,5 +41,6 @@ mod streams;
 mod tables;
 
 pub use backend::CudaBackend;
+pub use nccl::Nccl;
 pub use op::variants::{Variant, code_variants, variants};
 pub use record::{KernelRecord, Recorder};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use espalier_interface::{ErrorCode, PluginError, Result};
 use libloading::Library;
 
-use crate::functions::{CublasLt, Driver, Nvrtc};
+use crate::functions::{CublasLt, Driver, Nccl, Nvrtc};
 use places::Places;
 
 /// What the user can do about a missing driver.
@@ -20,6 +20,9 @@ const GET_NVRTC: &str = "`pip install PACKAGE`, or install the CUDA toolkit and 
 
 /// What the user can do about a missing library of products.
 const GET_CUBLASLT: &str = "`pip install nvidia-cublas` (with a driver for CUDA 12 `nvidia-cublas-cu12`), or install the CUDA toolkit and set CUDA_HOME, or name the folder of libcublasLt by backend.cuda.libraries: products of bf16 are several times as fast by it as by the backend's own kernels";
+
+/// What the user can do about a missing library of collective calls.
+const GET_NCCL: &str = "`pip install nvidia-nccl-cu13` (with a driver for CUDA 12 `nvidia-nccl-cu12`), or name the folder of libnccl by collective.nccl.libraries, or leave run.device_collective out: calls then pass through the host's memory";
 
 /// The files of the driver, of which the first that opens is used.
 const DRIVER_FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
@@ -43,11 +46,21 @@ const CUBLASLT_FILES: &[(&str, i32)] = &[
     ("libcublasLt.so", 12),
 ];
 
+/// The files of the library of collective calls, of which the first that opens is used.
+const NCCL_FILES: &[&str] = &["libnccl.so.2", "libnccl.so"];
+
+/// The oldest version of NCCL that is used: its configuration of a communicator has the fields that
+/// are set here.
+const LEAST_NCCL: [i32; 2] = [2, 18];
+
 /// The beginning of the name of the library that the compiler opens by its bare name.
 const NVRTC_BUILTINS: &str = "libnvrtc-builtins.so";
 
 /// A library's functions, or why it cannot be used and what can be done.
 pub type Opened<T> = std::result::Result<&'static T, &'static str>;
+
+/// Libraries that were looked for, by the folder that the user named.
+type Known<T> = Mutex<Vec<(Option<PathBuf>, Opened<T>)>>;
 
 /// CUDA's libraries, which stay open for ever.
 #[derive(Clone, Copy)]
@@ -77,6 +90,14 @@ pub fn version_of(nvrtc: &Nvrtc) -> [i32; 2] {
     version
 }
 
+/// The version of a library of collective calls: major, minor and patch.
+pub fn nccl_version(library: &Nccl) -> [i32; 3] {
+    let mut version = 0;
+    // SAFETY: NCCL writes a number.
+    unsafe { (library.version)(&raw mut version) };
+    [version / 10_000, version / 100 % 100, version % 100]
+}
+
 /// Opens CUDA's libraries, once for each process; `named` is a folder that is looked in first.
 ///
 /// # Errors
@@ -103,18 +124,46 @@ pub fn open(named: Option<&Path>) -> Result<Libraries> {
 /// Opens cuBLASLt, once for each process, for a driver that serves major version `major` of CUDA;
 /// `named` is a folder that is looked in instead of others.
 pub fn open_cublaslt(named: Option<&Path>, major: i32) -> Opened<CublasLt> {
-    static OPENED: Mutex<Vec<(Option<PathBuf>, Opened<CublasLt>)>> = Mutex::new(Vec::new());
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, found)) = opened.iter().find(|(folder, _)| folder.as_deref() == named) {
+    static KNOWN: Known<CublasLt> = Mutex::new(Vec::new());
+    once(&KNOWN, named, || {
+        let files = CUBLASLT_FILES.iter().filter(|(_, needs)| *needs <= major);
+        let files: Vec<&str> = files.map(|(file, _)| *file).collect();
+        let opened = table(&Places::of_machine(named), &files, CublasLt::of);
+        opened.map_err(|why| format!("cuBLASLt cannot be used: {why}; {GET_CUBLASLT}"))
+    })
+}
+
+/// Opens NCCL, once for each process; `named` is a folder that is looked in instead of others.
+pub fn open_nccl(named: Option<&Path>) -> Opened<Nccl> {
+    static KNOWN: Known<Nccl> = Mutex::new(Vec::new());
+    once(&KNOWN, named, || {
+        let opened = table(&Places::of_machine(named), NCCL_FILES, Nccl::of);
+        let opened = opened.and_then(|library| {
+            let [major, minor, _] = nccl_version(library);
+            if [major, minor] < LEAST_NCCL {
+                let [least, of_it] = LEAST_NCCL;
+                return Err(format!(
+                    "it is version {major}.{minor}, expected {least}.{of_it} or later"
+                ));
+            }
+            Ok(library)
+        });
+        opened.map_err(|why| format!("NCCL cannot be used: {why}; {GET_NCCL}"))
+    })
+}
+
+/// What `open` finds, the same for each process and folder.
+fn once<T>(
+    known: &Known<T>,
+    named: Option<&Path>,
+    open: impl FnOnce() -> std::result::Result<&'static T, String>,
+) -> Opened<T> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = known.iter().find(|(folder, _)| folder.as_deref() == named) {
         return *found;
     }
-    let files = CUBLASLT_FILES.iter().filter(|(_, needs)| *needs <= major);
-    let files: Vec<&str> = files.map(|(file, _)| *file).collect();
-    let found = table(&Places::of_machine(named), &files, CublasLt::of).map_err(|why| {
-        let what = format!("cuBLASLt cannot be used: {why}; {GET_CUBLASLT}");
-        &*Box::leak(what.into_boxed_str())
-    });
-    opened.push((named.map(Path::to_owned), found));
+    let found = open().map_err(|what| &*Box::leak(what.into_boxed_str()));
+    known.push((named.map(Path::to_owned), found));
     found
 }
 

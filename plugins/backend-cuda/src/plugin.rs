@@ -1,11 +1,28 @@
-//! The declaration of the plugin `cuda`: its options -> a [`CudaBackend`].
+//! The declaration of the plugin `cuda`: options -> a [`CudaBackend`] or an [`Nccl`].
 
 use espalier_host_device::HostOptions;
 use espalier_interface::format::DeviceCode;
 use espalier_interface::{Component, Instance, OptionKind, OptionSpec, Role};
 
 use crate::CudaBackend;
+use crate::nccl::Nccl;
 use crate::settings::ArchPath;
+
+const CACHE_DIR: OptionSpec = OptionSpec {
+    name: "cache_dir",
+    kind: OptionKind::TEXT,
+    default: "null",
+    range: "",
+    doc: "folder of compiled kernels; unset: espalier/cuda in XDG_CACHE_HOME or ~/.cache",
+};
+
+const KERNELS: OptionSpec = OptionSpec {
+    name: "kernels",
+    kind: OptionKind::TEXT,
+    default: "null",
+    range: "",
+    doc: "folder of kernels that came compiled, used whatever NVRTC made them; never written",
+};
 
 const CUDA: Component = Component {
     name: "cuda",
@@ -19,13 +36,7 @@ const CUDA: Component = Component {
             range: "",
             doc: "folder of libcuda, libnvrtc and libcublasLt; unset: where the system, CUDA_HOME or Python's packages of NVIDIA have them",
         },
-        OptionSpec {
-            name: "cache_dir",
-            kind: OptionKind::TEXT,
-            default: "null",
-            range: "",
-            doc: "folder of compiled kernels; unset: espalier/cuda in XDG_CACHE_HOME or ~/.cache",
-        },
+        CACHE_DIR,
         OptionSpec {
             name: "products",
             kind: OptionKind::TEXT,
@@ -33,13 +44,7 @@ const CUDA: Component = Component {
             range: "auto | cublaslt | own",
             doc: "what computes products of bf16: cuBLASLt, kernels of the backend's own, or auto: cuBLASLt where it is installed",
         },
-        OptionSpec {
-            name: "kernels",
-            kind: OptionKind::TEXT,
-            default: "null",
-            range: "",
-            doc: "folder of kernels that came compiled, used whatever NVRTC made them; never written",
-        },
+        KERNELS,
         OptionSpec {
             name: "arch_path",
             kind: OptionKind::TEXT,
@@ -63,4 +68,26 @@ const CUDA: Component = Component {
     },
 };
 
-espalier_interface::declare_plugin! { name: "cuda", components: &[CUDA] }
+const NCCL: Component = Component {
+    name: "nccl",
+    role: Role::COLLECTIVE,
+    doc: "joins ranks with a card of NVIDIA each; set by run.device_collective",
+    options: &[
+        OptionSpec {
+            name: "libraries",
+            kind: OptionKind::TEXT,
+            default: "null",
+            range: "",
+            doc: "folder of libnccl, libcuda and libnvrtc; unset: where the system, CUDA_HOME or Python's packages of NVIDIA have them",
+        },
+        CACHE_DIR,
+        KERNELS,
+    ],
+    capabilities: &[],
+    create: |options, services| {
+        let collective = Nccl::new(options, services)?;
+        Ok(Instance::Collective(Box::new(collective)))
+    },
+};
+
+espalier_interface::declare_plugin! { name: "cuda", components: &[CUDA, NCCL] }

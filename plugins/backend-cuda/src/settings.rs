@@ -2,9 +2,16 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use espalier_host_device::HostOptions;
-use espalier_interface::{Options, PluginError, Result};
+use espalier_interface::{Options, PluginError, Result, Services};
+
+use crate::card::Card;
+use crate::compiler::Compiler;
+use crate::libraries::Libraries;
+use crate::loader::Loader;
+use crate::modules::Modules;
 
 /// The kind of card that kernels are made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +109,22 @@ impl Settings {
             device_memory: HostOptions::default().with(options)?.device_memory,
             products: products.map_or(Ok(ProductChoice::Auto), ProductChoice::named)?,
         })
+    }
+
+    /// The kernels of a card, made and kept as these settings say.
+    pub fn modules(
+        &self,
+        libraries: &Libraries,
+        card: &Arc<Card>,
+        services: &Arc<dyn Services>,
+    ) -> Modules {
+        let compiler = Compiler::new(libraries.nvrtc, card.capability, self.cache.clone());
+        let compiler = compiler.with_shipped(self.kernels.clone());
+        let compiler = match self.arch_path {
+            ArchPath::Auto => compiler,
+            ArchPath::Sm80 => compiler.of_oldest(card.capability),
+        };
+        Modules::new(Loader::new(card.clone(), compiler, services.clone()))
     }
 }
 

@@ -54,6 +54,8 @@ pub const FINISH: Source = source!("linear/", "finish.cu");
 pub const FLAT: Source = source!("flat/", "flat.cu");
 /// Optimizers.
 pub const OPTIMIZER: Source = source!("optimizer/", "optimizer.cu");
+/// Sums of several ranks' numbers.
+pub const ORDERED_SUM: Source = source!("collective/", "ordered_sum.cu");
 /// Products with sums in f32 on plain cores.
 pub const PRODUCT_F32: Source = source!("linear/", "product_f32.cu");
 /// Products of bf16 on tensor cores.

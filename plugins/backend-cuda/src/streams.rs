@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUevent, CUstream};
 use espalier_interface::Result;
 
 use crate::card::Card;
+use crate::lost_groups;
 
 /// A stream that does not wait for the default one.
 const NON_BLOCKING: u32 = 1;
@@ -103,14 +104,16 @@ impl CudaEvent {
     /// Whether it is complete. Never waits.
     ///
     /// # Errors
-    /// `DEVICE` where work before it failed.
+    /// `DEVICE` where work before it failed; `PEER` where a group of the card is lost.
     pub fn is_complete(&self) -> Result<bool> {
         self.card.enter()?;
         // SAFETY: the event lives.
-        match unsafe { (self.card.driver.query)(self.raw) } {
-            NOT_READY => Ok(false),
-            code => self.card.called("query", code).map(|()| true),
-        }
+        let is_complete = match unsafe { (self.card.driver.query)(self.raw) } {
+            NOT_READY => false,
+            code => self.card.called("query", code).map(|()| true)?,
+        };
+        lost_groups::check(self.card.index)?;
+        Ok(is_complete)
     }
 
     /// The driver's handle.

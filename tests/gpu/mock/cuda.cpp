@@ -58,13 +58,24 @@ using Launch = const char* (*)(Kernel, void**, const unsigned*, const unsigned*,
 
 struct Context {
   int device = 0;
+  // The first failure, which every later call gives again.
+  int failed = 0;
 };
 struct Event;
 struct Stream;
+// Work that several streams do together, as the mock libnccl gives it.
+struct Meeting {
+  // At the head of its stream: 1 once the work is done, 0 where it waits for others, -1 where it failed.
+  int (*come)(void*);
+  // A stream that has not come so far, or none where its work is not put yet.
+  void* (*missing)(void*);
+  void* of;
+};
 struct Task {
   std::function<bool()> run;
   // An event that must be complete first.
   std::shared_ptr<Event> after;
+  std::shared_ptr<Meeting> meeting = nullptr;
 };
 struct Event {
   Stream* stream = nullptr;
@@ -109,8 +120,6 @@ struct Mock {
   std::map<std::string, void*> images;
   size_t used[16] = {};
   bool started = false;
-  // The first failure, which every later call gives again.
-  int failed = SUCCESS;
   std::mt19937 chance{1};
   Counts counts;
 };
@@ -142,25 +151,52 @@ bool step(Stream& stream) {
   if (stream.tasks.empty()) return false;
   Task task = stream.tasks.front();
   if (task.after && !is_complete(*task.after)) return false;
+  int& failed = stream.context->failed;
+  if (task.meeting && failed == SUCCESS) {
+    int came = task.meeting->come(task.meeting->of);
+    if (!came) return false;
+    if (came < 0) failed = LAUNCH_FAILED;
+  }
   stream.tasks.pop_front();
-  if (task.run && mock().failed == SUCCESS && !task.run()) mock().failed = LAUNCH_FAILED;
+  if (task.run && failed == SUCCESS && !task.run()) failed = LAUNCH_FAILED;
   stream.done++;
   return true;
 }
 
-// Runs a stream until `point`, and what it waits for.
-void run_until(Stream& stream, uint64_t point) {
+// Streams that wait for one another in a ring, which no program ends.
+constexpr int MOST_WAITS = 1000;
+
+// Runs a stream until `point`, and what it waits for. Returns whether it came there: else it waits for work that is not put yet.
+bool run_until(Stream& stream, uint64_t point, int waits = 0) {
   Mock& m = mock();
+  if (waits > MOST_WAITS) return false;
   while (stream.done < point) {
     if (!is_late() && !is_early()) {
-      // By chance: any stream that can go on.
-      Stream* some = m.streams[m.chance() % m.streams.size()];
-      step(*some);
+      // By chance: any stream that can go on, beginning with some.
+      size_t count = m.streams.size(), first = m.chance() % count, tries = 0;
+      while (tries < count && !step(*m.streams[(first + tries) % count])) tries++;
+      if (tries == count) return false;
       continue;
     }
     if (step(stream)) continue;
-    std::shared_ptr<Event> after = stream.tasks.front().after;
-    run_until(*after->stream, after->point);
+    Task& front = stream.tasks.front();
+    if (std::shared_ptr<Event> after = front.after; after && !is_complete(*after)) {
+      if (!run_until(*after->stream, after->point, waits + 1)) return false;
+      continue;
+    }
+    std::shared_ptr<Meeting> meeting = front.meeting;
+    Stream* missing = meeting ? (Stream*)meeting->missing(meeting->of) : nullptr;
+    if (!missing || !run_until(*missing, missing->done + 1, waits + 1)) return false;
+  }
+  return true;
+}
+
+// The same, however long it takes other threads to put what is waited for. The caller holds the lock once.
+void wait_until(Stream& stream, uint64_t point) {
+  while (!run_until(stream, point)) {
+    mock().lock.unlock();
+    usleep(100);
+    mock().lock.lock();
   }
 }
 
@@ -175,8 +211,10 @@ void put(Stream& stream, Task task) {
   }
 }
 
+// All work that can be done without work that is not put yet.
 void drain() {
-  for (Stream* each : mock().streams) run_until(*each, each->put);
+  std::vector<Stream*> all = mock().streams;
+  for (Stream* each : all) run_until(*each, each->put);
 }
 
 // The allocation that holds `bytes` bytes at `address`, if there is one.
@@ -214,7 +252,7 @@ struct Entry {
   Entry entry;                                   \
   if (!mock().started) return NOT_INITIALIZED;   \
   if (!current) return INVALID_CONTEXT;          \
-  if (mock().failed != SUCCESS) return mock().failed;
+  if (current->failed != SUCCESS) return current->failed;
 
 struct Report {
   ~Report() {
@@ -391,7 +429,7 @@ int cuStreamCreate(Stream** stream, unsigned) {
 }
 int cuStreamDestroy_v2(Stream* stream) {
   ENTER
-  run_until(*stream, stream->put);
+  wait_until(*stream, stream->put);
   auto& streams = mock().streams;
   for (size_t i = 0; i < streams.size(); i++)
     if (streams[i] == stream) {
@@ -404,8 +442,8 @@ int cuStreamDestroy_v2(Stream* stream) {
 int cuStreamSynchronize(Stream* stream) {
   ENTER
   mock().counts.syncs++;
-  run_until(*stream, stream->put);
-  return mock().failed;
+  wait_until(*stream, stream->put);
+  return stream->context->failed;
 }
 int cuStreamWaitEvent(Stream* stream, void* event, unsigned) {
   ENTER
@@ -434,10 +472,11 @@ int cuEventQuery(void* event) {
   auto found = mock().events.find(event);
   if (found == mock().events.end()) return INVALID_HANDLE;
   Event& of = *found->second;
-  if (is_complete(of)) return mock().failed;
+  if (is_complete(of)) return current->failed;
   // Time passes between queries.
-  for (int i = 0; i < 64 && !is_complete(of); i++) run_until(*of.stream, of.stream->done + 1);
-  return mock().failed != SUCCESS ? mock().failed : is_complete(of) ? SUCCESS : NOT_READY;
+  for (int i = 0; i < 64 && !is_complete(of) && run_until(*of.stream, of.stream->done + 1); i++) {
+  }
+  return current->failed != SUCCESS ? current->failed : is_complete(of) ? SUCCESS : NOT_READY;
 }
 int cuEventDestroy_v2(void* event) {
   ENTER
@@ -535,7 +574,7 @@ int cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, unsigned 
   return SUCCESS;
 }
 
-// For the mock libcublasLt: the number of the current context's card or -1, whether a card has this memory, and work for a stream.
+// For the mock libcublasLt and libnccl: the number of the current context's card or -1, whether a card has this memory, and work for a stream.
 int mock_cuda_device() { return current ? current->device : -1; }
 int mock_cuda_holds(uintptr_t address, size_t bytes) {
   Entry entry;
@@ -543,9 +582,21 @@ int mock_cuda_holds(uintptr_t address, size_t bytes) {
 }
 int mock_cuda_put(Stream* stream, bool (*run)(void*), void* task) {
   Entry entry;
-  if (mock().failed != SUCCESS) return 0;
+  if (stream->context->failed != SUCCESS) return 0;
   mock().counts.launches++;
   put(*stream, {[=] { return run(task); }, nullptr});
   return 1;
+}
+// For the mock libnccl: work that several streams do together, as in Meeting; and the lock of all work, held while `body` runs.
+int mock_cuda_meet(Stream* stream, int (*come)(void*), void* (*missing)(void*), void* of) {
+  Entry entry;
+  if (stream->context->failed != SUCCESS) return 0;
+  mock().counts.launches++;
+  put(*stream, {nullptr, nullptr, std::make_shared<Meeting>(Meeting{come, missing, of})});
+  return 1;
+}
+void mock_cuda_locked(void (*body)(void*), void* of) {
+  Entry entry;
+  body(of);
 }
 }

@@ -3,7 +3,8 @@
 //!
 //! `mock/cuda.cpp` is a `libcuda` whose streams are queues, `mock/nvrtc.cpp` an `libnvrtc` that
 //! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler,
-//! `mock/cublaslt.cpp` a `libcublasLt` that multiplies on the host.
+//! `mock/cublaslt.cpp` a `libcublasLt` that multiplies on the host, `mock/nccl.cpp` a `libnccl`
+//! whose members are threads.
 //! The backend itself is what runs on a card, unmodified.
 
 mod compiled;
@@ -24,10 +25,11 @@ pub use disassembled::Instructions;
 pub use emulated::{ALL_TRAININGS, CASES, Case, ORDERS};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
-const LIBRARIES: [(&str, &str); 3] = [
+const LIBRARIES: [(&str, &str); 4] = [
     ("cuda.cpp", "libcuda.so.1"),
     ("nvrtc.cpp", "libnvrtc.so.13"),
     ("cublaslt.cpp", "libcublasLt.so.13"),
+    ("nccl.cpp", "libnccl.so.2"),
 ];
 
 /// The compiler of the mocks.

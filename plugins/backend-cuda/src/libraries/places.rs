@@ -18,6 +18,7 @@ const OF_PACKAGES: &[&str] = &[
     "nvidia/cu13/lib",
     "nvidia/cuda_nvrtc/lib",
     "nvidia/cublas/lib",
+    "nvidia/nccl/lib",
 ];
 
 impl Places {

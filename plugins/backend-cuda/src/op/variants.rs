@@ -9,7 +9,7 @@ use crate::decoder::Description;
 use crate::direction::Direction;
 use crate::sources::{
     ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FINISH, FLAT, OPTIMIZER,
-    PRODUCT_BF16, PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
+    ORDERED_SUM, PRODUCT_BF16, PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
 };
 
 /// Sources that are compiled as they are.
@@ -20,6 +20,7 @@ const PLAIN: &[Source] = &[
     FINISH,
     FLAT,
     OPTIMIZER,
+    ORDERED_SUM,
     PRODUCT_F32,
     RMS_NORM,
     ROPE,
