@@ -7,6 +7,7 @@
 //   CODE_WORD          uint8_t or uint32_t, a word of codes
 //   CODE_WORD_OF(i)    the word of code i
 //   CODE_SHIFT_OF(i)   the bits by which it is shifted there
+//   CODE_SLOTS         codes of a word, defined where they are `tables.words` elements apart
 //   BLOCK_OF(i, row, column)  the block of an element
 //   SCALE(block)       a block's scale, and its zero in ZERO(block) where codes are numbers
 //   DECODING_TABLE     defined where a code is an index into `tables.codes`
@@ -33,6 +34,8 @@ struct Tables {
   float codes[256];
   float scales[256];
   float zeros[256];
+  // Words of codes where CODE_SLOTS is defined. It depends on the weight's shape, which sources do not.
+  uint64_t words;
 };
 
 // This block's copy of tables, in shared memory of as many bytes. All threads call it.
@@ -43,6 +46,7 @@ DEVICE const Tables& shared_tables(const Tables& given, unsigned char* memory) {
     tables.scales[k] = given.scales[k];
     tables.zeros[k] = given.zeros[k];
   }
+  if (threadIdx.x == 0) tables.words = given.words;
   __syncthreads();
   return tables;
 }
@@ -50,6 +54,16 @@ DEVICE const Tables& shared_tables(const Tables& given, unsigned char* memory) {
 #ifdef CODE_BITS
 #define segment(k) segments.start[k]
 constexpr uint32_t MASK = (1u << CODE_BITS) - 1;
+
+#ifdef CODE_SLOTS
+// The slot of code i in its word, `i / words` by comparisons.
+DEVICE int slot_of(uint64_t i, uint64_t words) {
+  int slot = 0;
+#pragma unroll
+  for (int k = 1; k < CODE_SLOTS; k++) slot += i >= k * words;
+  return slot;
+}
+#endif
 
 // What a code stands for, without its block's scale.
 DEVICE float value_of(const Tables& tables, uint32_t code, float zero) {
@@ -76,14 +90,15 @@ DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i,
 
 #if defined(CODES_SIDE_BY_SIDE) || defined(CODES_IN_WORDS)
 // The 16 codes from element i on, a multiple of 16, by loads as wide as they are.
-DEVICE void read_codes(const uint8_t* words, uint64_t i, uint32_t (&code)[RUN]) {
+DEVICE void read_codes(const uint8_t* words, const Tables& tables, uint64_t i, uint32_t (&code)[RUN]) {
 #ifdef CODES_IN_WORDS
   uint4 word = *(const uint4*)(words + CODE_WORD_OF(i));
   uint32_t bytes[4] = {word.x, word.y, word.z, word.w};
-  int shift = (int)CODE_SHIFT_OF(i);
+  int shift = CODE_SHIFT_OF(i);
 #pragma unroll
   for (int k = 0; k < RUN; k++) code[k] = (bytes[k / 4] >> (k % 4 * 8) & 0xff) >> shift & MASK;
 #else
+  (void)tables;
   uint32_t bytes[4] = {};
   const uint8_t* from = words + i * CODE_BITS / 8;
   if (CODE_BITS == 8) {
@@ -109,7 +124,7 @@ DEVICE void read_codes(const uint8_t* words, uint64_t i, uint32_t (&code)[RUN]) 
 // The values of 16 elements from element i on, a multiple of 16.
 DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape, float (&v)[RUN]) {
   uint32_t code[RUN];
-  read_codes(segment(CODE_SEGMENT), i, code);
+  read_codes(segment(CODE_SEGMENT), tables, i, code);
 #ifdef ONE_BLOCK
   uint64_t block = BLOCK_OF(i, 0, 0);
   float scale = SCALE(block), zero = ZERO(block);

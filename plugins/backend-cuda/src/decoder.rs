@@ -11,17 +11,18 @@ use crate::kit::Kit;
 use crate::modules::Function;
 use crate::sources::Source;
 
-/// Values of codes, as the kernel takes them.
+/// Values of codes, and words of codes that are split, as the kernel takes them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tables {
     codes: [f32; 256],
     scales: [f32; 256],
     zeros: [f32; 256],
+    words: u64,
 }
 
-#[allow(unsafe_code)] // A struct of floats.
-// SAFETY: floats without padding, laid out as `Tables` of the kernel.
+#[allow(unsafe_code)] // A struct of numbers.
+// SAFETY: numbers without padding, laid out as `Tables` of the kernel.
 unsafe impl Argument for Tables {}
 
 /// Elements that a thread decodes at once, as the kernel has it.
@@ -35,8 +36,10 @@ pub struct Description {
     pub tables: Tables,
     /// Whether a thread reads the codes of 16 neighbours at once.
     pub has_runs: bool,
-    /// The quantizer whose device code is among the definitions.
-    code_of: Option<String>,
+    /// Whose format it is.
+    quantizer: String,
+    /// Whether its device code is among the definitions.
+    has_code: bool,
 }
 
 impl Description {
@@ -51,9 +54,11 @@ impl Description {
                 codes: [0.0; 256],
                 scales: [0.0; 256],
                 zeros: [0.0; 256],
+                words: 0,
             },
             has_runs: false,
-            code_of: None,
+            quantizer: format.quantizer.clone(),
+            has_code: false,
         };
         match &format.decoding {
             Decoding::Codebook {
@@ -88,7 +93,7 @@ impl Description {
                 let code = code.ok_or_else(|| without_code(&format.quantizer))?;
                 made.definitions = code_definitions(&format.quantizer, code);
                 made.has_runs = true;
-                made.code_of = Some(format.quantizer.clone());
+                made.has_code = true;
             }
         }
         Ok(made)
@@ -97,21 +102,20 @@ impl Description {
     /// The kernel `name` of `source` with this decoder.
     ///
     /// # Errors
-    /// `DEVICE` where it cannot be compiled or loaded; the message names the quantizer whose device
-    /// code was compiled, and has the compiler's lines.
+    /// `DEVICE` where it cannot be compiled or loaded; the message names the quantizer, and has the
+    /// compiler's lines of its device code.
     pub fn kernel(&self, kit: &Kit, source: Source, name: &str) -> Result<Function> {
         let kernel = kit.modules.function(source, &self.definitions, name);
-        let Some(quantizer) = &self.code_of else {
-            return kernel;
+        let (kernel, what) = if self.has_code {
+            let kernel = kernel.and_then(Function::compiled);
+            (kernel, "the device code of quantizer")
+        } else {
+            (kernel, "the decoder of this format of quantizer")
         };
-        kernel.and_then(Function::compiled).map_err(|error| {
-            PluginError::new(
-                error.code,
-                format!(
-                    "the device code of quantizer `{quantizer}` cannot be used: {}",
-                    error.message
-                ),
-            )
+        kernel.map_err(|error| {
+            let (quantizer, why) = (&self.quantizer, &error.message);
+            let what = format!("{what} `{quantizer}` cannot be used: {why}");
+            PluginError::new(error.code, what)
         })
     }
 
@@ -151,10 +155,15 @@ impl Description {
         let (slots, bits) = (codes.per_word(), codes.bits);
         let last = slots - 1;
         let [word, shift] = match codes.order {
-            BitOrder::Split { words } => [
-                format!("(i) % {words}"),
-                format!("({last} - (i) / {words}) * {bits}"),
-            ],
+            BitOrder::Split { words } => {
+                self.define("CODE_SLOTS", &slots.to_string());
+                self.tables.words = words;
+                let slot = "slot_of(i, tables.words)";
+                [
+                    format!("(i) - tables.words * {slot}"),
+                    format!("({last} - {slot}) * {bits}"),
+                ]
+            }
             BitOrder::HighFirst => [
                 format!("(i) / {slots}"),
                 format!("({last} - (i) % {slots}) * {bits}"),
