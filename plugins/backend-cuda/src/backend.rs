@@ -15,7 +15,7 @@ use crate::kernels::CudaKernels;
 use crate::kit::Kit;
 use crate::libraries::{self, Libraries};
 use crate::op;
-use crate::product_library::ProductLibrary;
+use crate::product_library::{Installed, ProductLibrary};
 use crate::settings::{ProductChoice, Settings};
 
 /// Bytes of logits in a chunk of the model's head. A card computes faster than it reads.
@@ -46,24 +46,26 @@ impl CudaBackend {
         libraries::open(self.settings.libraries.as_deref())
     }
 
-    /// cuBLASLt for a card, or why products are by kernels of the backend's own.
-    fn cublaslt(&self, card: &Arc<Card>) -> Result<std::result::Result<ProductLibrary, String>> {
+    /// cuBLASLt for a card's driver, not started, or why products are by kernels of the backend's
+    /// own.
+    fn cublaslt(&self, card: &Card) -> Result<std::result::Result<Installed, String>> {
         if self.settings.products == ProductChoice::Own {
             return Ok(Err("as backend.cuda.products asks".to_owned()));
         }
         let major = card.cuda_version()? / 1000;
         let opened = libraries::open_cublaslt(self.settings.libraries.as_deref(), major);
         let opened = opened.map_err(str::to_owned);
-        Ok(opened.and_then(|library| {
-            let started = ProductLibrary::new(card.clone(), library);
-            started.map_err(|error| error.message)
-        }))
+        Ok(opened.and_then(|library| Installed::of(library).map_err(|error| error.message)))
     }
 
-    /// cuBLASLt for a card that is opened, where products are its.
+    /// cuBLASLt for a card that is opened, where products are its. One that does not start is an
+    /// error: the card is listed with its products.
     fn products(&self, card: &Arc<Card>) -> Result<Option<Arc<ProductLibrary>>> {
         match (self.cublaslt(card)?, self.settings.products) {
-            (Ok(library), _) => Ok(Some(Arc::new(library))),
+            (Ok(installed), _) => {
+                let started = ProductLibrary::new(card.clone(), installed);
+                Ok(Some(Arc::new(started?)))
+            }
             (Err(_), ProductChoice::Own) => Ok(None),
             (Err(why), ProductChoice::Auto) => {
                 let what = format!("products of bf16 are by kernels of the backend's own: {why}");
@@ -94,8 +96,7 @@ impl CudaBackend {
         let ([major, minor], version) = (card.capability, card.cuda_version()?);
         let mut instruction_set = format!("sm_{major}{minor}");
         let products = match self.cublaslt(&card)? {
-            Ok(library) => {
-                let version = library.version();
+            Ok(Installed { version, .. }) => {
                 // Its products have other bits, those of f32 have not.
                 instruction_set += &format!("+cublaslt{version}-bf16");
                 format!("products of bf16 by cuBLASLt {version}")

@@ -41,17 +41,23 @@ const WORKSPACE_BYTES: usize = 8 << 20;
 const MOST_KEPT: usize = 4096;
 
 /// What the user can do about a library that does not start.
-const GET_OTHER: &str =
-    "update NVIDIA's driver, or install a cuBLAS for the version of CUDA that it serves";
+const GET_OTHER: &str = "update NVIDIA's driver, or install a cuBLAS for the version of CUDA that it serves, or set backend.cuda.products = \"own\", whose products are several times slower";
 
 /// cuBLASLt for a card.
 pub struct ProductLibrary {
     card: Arc<Card>,
     library: &'static CublasLt,
-    version: Version,
     handle: cublasLtHandle_t,
     /// By problem; none where the library has no algorithm.
     kept: Mutex<HashMap<Problem, Option<Chosen>>>,
+}
+
+/// cuBLASLt as it is installed.
+#[derive(Clone, Copy)]
+pub struct Installed {
+    library: &'static CublasLt,
+    /// Its version.
+    pub version: Version,
 }
 
 /// A product's algorithm, and the descriptors that it was chosen for.
@@ -131,6 +137,17 @@ impl Version {
     }
 }
 
+impl Installed {
+    /// An opened library with its version, which needs no card.
+    ///
+    /// # Errors
+    /// `DEVICE` where it does not tell it.
+    pub fn of(library: &'static CublasLt) -> Result<Self> {
+        let version = Version::of(library)?;
+        Ok(Installed { library, version })
+    }
+}
+
 /// The result of a call: `OUT_OF_MEMORY`, or `DEVICE` with the status's name.
 fn called(what: &str, status: u32) -> Result<()> {
     use cublasStatus_t as Status;
@@ -159,12 +176,11 @@ fn called(what: &str, status: u32) -> Result<()> {
 }
 
 impl ProductLibrary {
-    /// The library for a card.
+    /// The library, started for a card.
     ///
     /// # Errors
     /// `DEVICE` where it does not serve the card or its driver, `OUT_OF_MEMORY`.
-    pub fn new(card: Arc<Card>, library: &'static CublasLt) -> Result<Self> {
-        let version = Version::of(library)?;
+    pub fn new(card: Arc<Card>, Installed { library, version }: Installed) -> Result<Self> {
         card.enter()?;
         let mut handle = null_mut();
         // SAFETY: cuBLASLt writes a handle for the current context.
@@ -176,15 +192,9 @@ impl ProductLibrary {
         Ok(ProductLibrary {
             card,
             library,
-            version,
             handle,
             kept: Mutex::default(),
         })
-    }
-
-    /// The library's version.
-    pub fn version(&self) -> Version {
-        self.version
     }
 
     /// Bytes of workspace that a launch has, from a multiple of 64 on.

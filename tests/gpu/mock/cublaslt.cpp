@@ -3,6 +3,8 @@
 // MOCK_CUBLASLT_BUG  what a backend would do wrong: beta, alpha, leading (dimension), transpose, workspace (that of a matrix), algorithm
 //                    (the first one for every product), bias (none), early (before what the stream has to do)
 // MOCK_CUBLASLT_OLD  where it is set, the driver is too old for the library, which does not start
+// MOCK_CUBLASLT_LEAST  fewest rows, columns and depth of a product that has an algorithm, 1 where unset
+// MOCK_CUBLASLT_CALLS  a file that gets a line for each start: the card
 //
 // What the library forbids is an error here: combinations of types that its documentation does not list, layouts that do not fit,
 // addresses and workspaces that the algorithm was not chosen for, another card's context. An algorithm splits the sum where its
@@ -14,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 namespace {
@@ -212,7 +216,9 @@ int cublasLtGetProperty(int which, int* value) {
 }
 int cublasLtCreate(Handle** handle) {
   if (!driver() || driver()->device() < 0 || getenv("MOCK_CUBLASLT_OLD")) return NOT_INITIALIZED;
-  return *handle = new Handle{driver()->device()}, SUCCESS;
+  int device = driver()->device();
+  if (const char* calls = getenv("MOCK_CUBLASLT_CALLS")) std::ofstream(calls, std::ios::app) << std::to_string(device) + "\n";
+  return *handle = new Handle{device}, SUCCESS;
 }
 int cublasLtDestroy(Handle* handle) { return delete handle, SUCCESS; }
 
@@ -251,6 +257,9 @@ int cublasLtMatmulAlgoGetHeuristic(Handle* handle, Operation* operation, Layout*
   Shape shape;
   if (wanted < 1 || !fits(*operation, *a, *b, *c, *d, &shape)) return refused("layouts do not fit");
   if (operation->epilogue == EPILOGUE_BIAS && !operation->bias) return refused("no bias");
+  const char* least = getenv("MOCK_CUBLASLT_LEAST");
+  uint64_t extent = least ? strtoull(least, nullptr, 10) : 1;
+  if (shape.m < extent || shape.n < extent || shape.k < extent) return NOT_SUPPORTED;
   if (!is_served(*operation, *a, *b, *c, *d)) return NOT_SUPPORTED;
   size_t parts = 2 * shape.m * shape.n * 4;
   Algorithm made{MAGIC, number(*operation, *a, *b, *c, *d), {}, parts <= preference->workspace ? parts : 0, 0};
