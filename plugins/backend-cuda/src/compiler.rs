@@ -117,6 +117,11 @@ impl Compiler {
         &self.target.name
     }
 
+    /// The folders of compiled kernels.
+    pub fn files(&self) -> &KernelFiles {
+        &self.files
+    }
+
     /// The folder where code is kept.
     pub fn cache(&self) -> Option<&Path> {
         self.files.cache.as_deref()

@@ -5,9 +5,9 @@
 //! without knowing where it ends, so it is never given a file that is cut off.
 
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::{fs, io, process};
+use std::{fmt, fs, io, process};
 
 use sha2::{Digest, Sha256};
 
@@ -52,6 +52,22 @@ impl Stem {
 
     fn file(&self, [major, minor]: [i32; 2]) -> String {
         format!("{}-nvrtc{major}.{minor}.{}", self.0, self.1)
+    }
+}
+
+impl fmt::Display for KernelFiles {
+    /// The folders, each with its option.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders = [(&self.shipped, "kernels"), (&self.cache, "cache_dir")];
+        let folders = folders.into_iter().filter_map(|(folder, option)| {
+            let folder = folder.as_ref()?.display();
+            Some(format!("{folder} (backend.cuda.{option})"))
+        });
+        let folders: Vec<String> = folders.collect();
+        match &folders[..] {
+            [] => f.write_str("any folder (backend.cuda.kernels names none)"),
+            _ => f.write_str(&folders.join(" and ")),
+        }
     }
 }
 

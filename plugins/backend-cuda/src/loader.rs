@@ -1,7 +1,8 @@
 //! Sources that kernels are prepared from -> modules on a card, at the first launch.
 //!
 //! A source waits from `prepare` on. The first launch of a kernel, of any source, compiles all that
-//! wait, on the host's threads: so those of a whole program are compiled at once. A source that a
+//! wait, on the host's threads: so those of a whole program are compiled at once. A source whose
+//! kernels may never be launched does not wait: its own first launch compiles it. A source that a
 //! user wrote is compiled when it is asked for, so that its errors are those of `prepare`.
 #![allow(unsafe_code)] // Calls of the driver.
 
@@ -85,27 +86,35 @@ impl Loader {
         }
     }
 
-    /// A module that waits.
-    ///
-    /// # Errors
-    /// `DEVICE` where it is not on disk and there is no compiler.
-    pub fn module(&self, source: Source, definitions: &str) -> Result<Arc<Module>> {
-        if let Err(error) = self.compiler.check()
-            && self.compiler.kept(source, definitions).is_none()
-        {
-            return Err(error);
-        }
-        let module = Arc::new(Module {
+    /// A module that is not loaded and does not wait.
+    pub fn module(&self, source: Source, definitions: &str) -> Arc<Module> {
+        Arc::new(Module {
             card: self.card.clone(),
             source,
             definitions: definitions.to_owned(),
             loaded: OnceLock::new(),
-        });
-        self.waiting().push(module.clone());
-        Ok(module)
+        })
     }
 
-    /// The driver's handle of a module, after all that wait are loaded.
+    /// Lets a module wait for the first launch of a kernel, unless it does or is loaded.
+    ///
+    /// # Errors
+    /// `DEVICE` where it is not on disk and there is no compiler.
+    pub fn enlist(&self, module: &Arc<Module>) -> Result<()> {
+        let mut waiting = self.waiting();
+        if module.handle().is_some() || module.is_among(&waiting) {
+            return Ok(());
+        }
+        if let Err(error) = self.compiler.check()
+            && self.kept(module).is_none()
+        {
+            return Err(self.absent(module, &error));
+        }
+        waiting.push(module.clone());
+        Ok(())
+    }
+
+    /// The driver's handle of a module, after it and all that wait are loaded.
     ///
     /// # Errors
     /// `DEVICE` where the module cannot be compiled or loaded, `CANCELLED` where the user asked to
@@ -116,6 +125,9 @@ impl Loader {
         }
         let mut waiting = self.waiting();
         if module.handle().is_none() {
+            if !module.is_among(&waiting) {
+                waiting.push(module.clone());
+            }
             self.load(&waiting);
             waiting.retain(|module| module.loaded.get().is_none());
         }
@@ -138,24 +150,33 @@ impl Loader {
     /// Loads modules that are not loaded. The list is locked meanwhile: a launch of another thread
     /// waits for it.
     fn load(&self, modules: &[Arc<Module>]) {
-        let kept: Vec<_> = modules
-            .iter()
-            .map(|module| self.compiler.kept(module.source, &module.definitions))
-            .collect();
+        let kept: Vec<_> = modules.iter().map(|module| self.kept(module)).collect();
         let mut missing = Vec::new();
         for (module, code) in modules.iter().zip(kept) {
-            match code.map(|code| self.put(module, &code)) {
-                Some(Ok(handle)) => module.set(Ok(handle)),
-                Some(Err(refused)) => match self.compiler.check() {
-                    Ok(()) => missing.push(module),
-                    Err(error) => module.set(Err(also(refused, &error))),
-                },
-                None => missing.push(module),
+            let put = code.map(|code| self.put(module, &code));
+            match (put, self.compiler.check()) {
+                (Some(Ok(handle)), _) => module.set(Ok(handle)),
+                (_, Ok(())) => missing.push(module),
+                (Some(Err(refused)), Err(error)) => module.set(Err(also(refused, &error))),
+                (None, Err(error)) => module.set(Err(self.absent(module, &error))),
             }
         }
         if !missing.is_empty() {
             self.compile(&missing);
         }
+    }
+
+    /// The code of a module, if it is on disk.
+    fn kept(&self, module: &Module) -> Option<Vec<u8>> {
+        self.compiler.kept(module.source, &module.definitions)
+    }
+
+    /// An error of the compiler for a module whose code is not on disk.
+    fn absent(&self, module: &Module, error: &PluginError) -> PluginError {
+        let (source, target) = (module.source.name, self.compiler.target());
+        let (places, why) = (self.compiler.files(), &error.message);
+        let what = format!("`{source}` is not among the kernels for {target} in {places}: {why}");
+        PluginError::new(error.code, what)
     }
 
     /// Compiles modules and loads them, as many at once as the host has threads.
@@ -192,8 +213,7 @@ impl Loader {
     /// A module that is compiled now, unless another device of this process has done it.
     fn made(&self, module: &Module) -> Result<Handle> {
         let (source, definitions) = (module.source, module.definitions.as_str());
-        let kept = self.compiler.kept(source, definitions);
-        if let Some(Ok(handle)) = kept.map(|code| self.put(module, &code)) {
+        if let Some(Ok(handle)) = self.kept(module).map(|code| self.put(module, &code)) {
             return Ok(handle);
         }
         let code = self.compiler.compiled(source, definitions)?;
@@ -232,6 +252,10 @@ impl Loader {
 }
 
 impl Module {
+    fn is_among(self: &Arc<Self>, modules: &[Arc<Module>]) -> bool {
+        modules.iter().any(|module| Arc::ptr_eq(module, self))
+    }
+
     fn set(&self, loaded: Result<Handle>) {
         // The list's lock is held: nobody else sets it.
         let _ = self.loaded.set(loaded);

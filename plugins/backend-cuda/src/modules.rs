@@ -70,13 +70,21 @@ impl Modules {
     /// # Errors
     /// `DEVICE` where it would have to be compiled and there is no compiler.
     pub fn function(&self, source: Source, definitions: &str, name: &str) -> Result<Function> {
-        Ok(Function {
+        let function = self.spare_function(source, definitions, name);
+        self.loader.enlist(&function.module)?;
+        Ok(function)
+    }
+
+    /// The same of a kernel that may never be launched: its own first launch compiles it, unless
+    /// another kernel of its source is compiled before.
+    pub fn spare_function(&self, source: Source, definitions: &str, name: &str) -> Function {
+        Function {
             loader: self.loader.clone(),
-            module: self.module(source, definitions)?,
+            module: self.module(source, definitions),
             name: name.to_owned(),
             shared: ORDINARY_SHARED_BYTES,
             handle: Arc::default(),
-        })
+        }
     }
 
     /// Shared memory of each of the card's multiprocessors, in bytes.
@@ -106,15 +114,12 @@ impl Modules {
         self.loader.card.called("zero", code)
     }
 
-    fn module(&self, source: Source, definitions: &str) -> Result<Arc<Module>> {
+    fn module(&self, source: Source, definitions: &str) -> Arc<Module> {
         let key = (source.name, definitions.to_owned());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = known.get(&key) {
-            return Ok(module.clone());
-        }
-        let module = self.loader.module(source, definitions)?;
-        known.insert(key, module.clone());
-        Ok(module)
+        let module = known.entry(key);
+        let module = module.or_insert_with(|| self.loader.module(source, definitions));
+        module.clone()
     }
 }
 

@@ -63,6 +63,7 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             bias: bias.map(|_| asked.stored(1)).transpose()?,
             alpha: asks.alpha as f32,
             is_added_to: asks.added.is_some(),
+            has_residual: asks.residual.is_some(),
         },
     )?;
     let few_rows = FewRows::new(asked, kit, dtype)?;
@@ -130,6 +131,7 @@ impl InputGradient {
             bias: None,
             alpha: asks.alpha as f32,
             is_added_to: asks.added.is_some(),
+            has_residual: asks.residual.is_some(),
         };
         Ok(InputGradient {
             product: Product::new(kit, &products)?,
@@ -189,6 +191,7 @@ impl WeightGradient {
             bias: None,
             alpha: asked.alpha() as f32,
             is_added_to: true,
+            has_residual: false,
         };
         Ok(WeightGradient {
             product: Product::new(kit, &products)?,

@@ -48,6 +48,7 @@ fn prepare(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         bias: None,
         alpha: 1.0,
         is_added_to: false,
+        has_residual: false,
     };
     let product = Product::new(kit, &products)?;
     let bytes = product.workspace_bytes();

@@ -39,6 +39,8 @@ pub struct ProductRequest {
     pub alpha: f32,
     /// Whether something is added to the product.
     pub is_added_to: bool,
+    /// Whether a residual is added, too.
+    pub has_residual: bool,
 }
 
 /// What computes the products of a request.
@@ -121,10 +123,13 @@ impl Product {
     /// `DEVICE` where a kernel cannot be compiled, or cuBLASLt fails to choose an algorithm for the
     /// largest launch.
     pub fn new(kit: &Kit, of: &ProductRequest) -> Result<Self> {
-        Ok(Product {
-            own: OwnProduct::new(kit, of)?,
-            library: ByLibrary::new(kit, of)?,
-        })
+        let library = ByLibrary::new(kit, of)?;
+        let own = match &library {
+            // For launches that the library refuses.
+            Some(_) => OwnProduct::spare(kit, of)?,
+            None => OwnProduct::new(kit, of)?,
+        };
+        Ok(Product { own, library })
     }
 
     /// Bytes of workspace that a launch has.

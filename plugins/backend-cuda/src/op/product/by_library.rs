@@ -20,6 +20,9 @@ use crate::sources::FINISH;
 /// Neighbours that a thread of the kernel adds to.
 const NEIGHBOURS: usize = 8;
 
+/// The kernel that adds what the library did not.
+const FINISH_KERNEL: &str = "finish_bf16";
+
 /// cuBLASLt for the products of a request.
 pub struct ByLibrary {
     library: Arc<ProductLibrary>,
@@ -68,9 +71,15 @@ impl ByLibrary {
         if of.dtypes != [DType::BF16; 2] {
             return Ok(None);
         }
+        let has_rest = bias == Bias::Kernel || (of.is_added_to && of.has_residual);
+        let finish = if has_rest {
+            kit.function(FINISH, FINISH_KERNEL)?
+        } else {
+            kit.modules.spare_function(FINISH, "", FINISH_KERNEL)
+        };
         let made = ByLibrary {
             library: library.clone(),
-            finish: kit.function(FINISH, "finish_bf16")?,
+            finish,
             directions: of.directions,
             result: of.result,
             bias,

@@ -7,7 +7,7 @@ use crate::arguments::{Argument, Arguments};
 use crate::direction::Direction;
 use crate::kit::Kit;
 use crate::modules::Function;
-use crate::sources::{PRODUCT_BF16, PRODUCT_F32};
+use crate::sources::{PRODUCT_BF16, PRODUCT_F32, Source};
 
 /// A kernel of products in one dtype.
 pub struct OwnProduct {
@@ -44,17 +44,36 @@ impl OwnProduct {
     /// # Errors
     /// `DEVICE` where it cannot be compiled.
     pub fn new(kit: &Kit, of: &ProductRequest) -> Result<Self> {
+        Self::with(of, |source, definitions, name| {
+            kit.modules.function(source, definitions, name)
+        })
+    }
+
+    /// The same of a request whose products something else computes, but for launches that it
+    /// refuses: the first of them compiles the kernel.
+    ///
+    /// # Errors
+    /// `DEVICE` where the card has too little shared memory.
+    pub fn spare(kit: &Kit, of: &ProductRequest) -> Result<Self> {
+        Self::with(of, |source, definitions, name| {
+            Ok(kit.modules.spare_function(source, definitions, name))
+        })
+    }
+
+    fn with(
+        of: &ProductRequest,
+        function: impl FnOnce(Source, &str, &str) -> Result<Function>,
+    ) -> Result<Self> {
         let [dtype, second] = of.dtypes;
         let kernel = if dtype == DType::F32 {
             let name = format!("product_f32_{}", second.name());
-            kit.function(PRODUCT_F32, &name)?
+            function(PRODUCT_F32, "", &name)?
         } else {
             let is_aligned = |stride: &usize| stride.is_multiple_of(ALIGNED);
             let is_aligned = of.has_fixed_strides && of.strides.iter().all(is_aligned);
             let definitions = definitions(of.directions, is_aligned);
-            kit.modules
-                .function(PRODUCT_BF16, &definitions, "product_bf16")?
-                .with_shared(TILE_BF16.1)?
+            let kernel = function(PRODUCT_BF16, &definitions, "product_bf16")?;
+            kernel.with_shared(TILE_BF16.1)?
         };
         Ok(OwnProduct {
             kernel,
