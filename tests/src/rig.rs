@@ -172,11 +172,18 @@ fn config_of(directory: &Path, keys: &[(&str, &str)]) -> ResolvedConfig {
 /// data.
 const BACKEND: &str = "ESPALIER_TEST_BACKEND";
 
+/// The environment variable with a setting of all rigs, as `--set` takes it: an option of that
+/// backend.
+const SET: &str = "ESPALIER_TEST_SET";
+
 /// The model in `directory`, and keys with their values, on the backend that the environment names.
 pub(crate) fn sources(directory: &Path, keys: &[(&str, &str)]) -> Sources {
     let mut sources = Sources::default().set(format!("model.path={:?}", directory));
     if let Ok(backend) = std::env::var(BACKEND) {
         sources = sources.set(format!("run.backend={backend:?}"));
+    }
+    if let Ok(setting) = std::env::var(SET) {
+        sources = sources.set(setting);
     }
     for (key, value) in keys {
         sources = sources.set(format!("{key}={value}"));

@@ -28,7 +28,8 @@ mod tests;
 mod trial;
 pub mod updates;
 
-use espalier_interface::Device;
+use espalier_interface::format::{DeviceCode, Format};
+use espalier_interface::{Device, WeightLayout};
 
 use crate::checked::{Checked, Fault, ensure};
 pub use decoded::decoded;
@@ -66,6 +67,25 @@ const OPS: &[&[OpCheck]] = &[
 /// The checks, one for each version of an op.
 pub fn all() -> impl Iterator<Item = &'static OpCheck> {
     OPS.iter().copied().flatten()
+}
+
+/// The formats of all packed weights in the cases, each once, with the device code of those that
+/// describe no decoding.
+pub fn packed_formats() -> Vec<(Format, Option<DeviceCode>)> {
+    let mut found = Vec::new();
+    for case in all().flat_map(|op| op.all_cases(&Draw::KIT)) {
+        for (index, param) in case.request.params.iter().enumerate() {
+            let WeightLayout::Packed(format) = &param.layout else {
+                continue;
+            };
+            let code = case.request.device_code_of(index).cloned();
+            let made = (format.as_ref().clone(), code);
+            if !found.contains(&made) {
+                found.push(made);
+            }
+        }
+    }
+    found
 }
 
 /// Runs the cases of one op.

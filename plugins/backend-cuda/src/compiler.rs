@@ -170,8 +170,8 @@ impl Compiler {
         })
     }
 
-    /// By everything that the code depends on, but for the compiler.
-    fn stem(&self, source: Source, definitions: &str) -> Stem {
+    /// The name of that code's files, by everything that it depends on but the compiler.
+    pub fn stem(&self, source: Source, definitions: &str) -> Stem {
         let parts = OPTIONS.iter().copied().chain([definitions, source.text]);
         let headers = HEADERS.iter().map(|header| header.text);
         let target = (self.target(), self.target.ending());

@@ -50,6 +50,11 @@ impl Stem {
         Stem(name, ending)
     }
 
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
     fn file(&self, [major, minor]: [i32; 2]) -> String {
         format!("{}-nvrtc{major}.{minor}.{}", self.0, self.1)
     }

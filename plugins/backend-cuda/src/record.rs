@@ -6,6 +6,7 @@ use std::path::Path;
 use espalier_interface::{ErrorCode, PluginError, Result};
 
 use crate::compiler::Compiler;
+use crate::kernel_files::KernelFiles;
 use crate::libraries;
 use crate::op::variants::Variant;
 
@@ -62,6 +63,30 @@ impl Recorder {
     /// As [`Recorder::kernels`].
     pub fn code(&self, variant: &Variant) -> Result<Vec<u8>> {
         self.0.compiled(variant.source, &variant.definitions)
+    }
+
+    /// Compiles, and keeps the code in `folder`, where option `kernels` finds it.
+    ///
+    /// # Errors
+    /// As [`Recorder::kernels`], and `DEVICE` where the folder cannot be written.
+    pub fn keep(&self, variant: &Variant, folder: &Path) -> Result<()> {
+        let code = self.code(variant)?;
+        let files = KernelFiles {
+            cache: Some(folder.to_owned()),
+            shipped: None,
+        };
+        let stem = self.0.stem(variant.source, &variant.definitions);
+        let kept = files.keep(&stem, self.version(), &code);
+        kept.map_err(|why| {
+            let what = format!("{} cannot be written: {why}", folder.display());
+            PluginError::new(ErrorCode::DEVICE, what)
+        })
+    }
+
+    /// The name of a compilation's file, up to the compiler's version.
+    pub fn stem(&self, variant: &Variant) -> String {
+        let stem = self.0.stem(variant.source, &variant.definitions);
+        stem.name().to_owned()
     }
 }
 

@@ -1,11 +1,13 @@
 //! NVIDIA's compiler, without a card -> registers, spills and instructions of every kernel.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use espalier_backend_cuda::{KernelRecord, Recorder, Variant, variants};
+use espalier_backend_cuda::{KernelRecord, Recorder, Variant, code_variants, variants};
+use espalier_conformance::ops;
 use espalier_hqq::HQQ;
 use espalier_interface::format::Format;
 use espalier_interface::{
@@ -33,6 +35,9 @@ fn shared_bytes(capability: [i32; 2]) -> usize {
 /// The shape of the weights whose formats are asked for.
 const SHAPE: [u64; 2] = [256, 512];
 
+/// Another one, of another size. Decoders that depend on the shape differ.
+const OTHER_SHAPE: [u64; 2] = [768, 1024];
+
 /// What the compiler tells of a compilation for one kind of card.
 pub struct Record {
     /// The compilation.
@@ -57,8 +62,13 @@ pub fn nvrtc() -> Option<PathBuf> {
 /// # Panics
 /// Where a quantizer refuses its options.
 pub fn formats() -> Vec<(String, Format)> {
+    formats_of(SHAPE)
+}
+
+/// The same of weights of a shape.
+fn formats_of(shape: [u64; 2]) -> Vec<(String, Format)> {
     let format = |(name, quantizer): (String, Box<dyn Quantizer>)| {
-        let format = quantizer.format(SHAPE);
+        let format = quantizer.format(shape);
         (name, format.expect("a shape that every quantizer has"))
     };
     quantizers().into_iter().map(format).collect()
@@ -123,8 +133,8 @@ fn made(quantizer: &Component, set: &Json) -> Result<Box<dyn Quantizer>> {
 /// The compiler's log where a source does not compile.
 pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec<Record>> {
     let recorder = Recorder::new(nvrtc, capability)?;
-    let compiled = each_variant(threads, |variant| {
-        if variant.shared_bytes <= shared_bytes(capability) {
+    let compiled = each_of(variants(&formats())?, threads, |variant| {
+        if is_for(variant, capability) {
             recorder.kernels(variant)
         } else {
             Ok(Vec::new())
@@ -134,6 +144,47 @@ pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec
     Ok(records
         .map(|(variant, kernels)| Record { variant, kernels })
         .collect())
+}
+
+/// Compiles what [`shipped`] lists with the NVRTC in a folder, on `threads` threads, into `folder`,
+/// where option `kernels` finds it. Returns the number of files.
+///
+/// # Errors
+/// The compiler's log where a source does not compile; where the folder cannot be written.
+pub fn ship(nvrtc: &Path, capability: [i32; 2], folder: &Path, threads: usize) -> Result<usize> {
+    let recorder = Recorder::new(nvrtc, capability)?;
+    let all = shipped(&recorder, capability)?;
+    let kept = each_of(all, threads, |variant| recorder.keep(variant, folder))?;
+    Ok(kept.len())
+}
+
+/// The compilations with which cards of a compute capability need no compiler: those for formats of
+/// shipped quantizers that serve weights of any shape, and for the packed weights of the kit of ops.
+///
+/// # Errors
+/// `UNSUPPORTED` for a format that has neither a description nor device code.
+pub fn shipped(recorder: &Recorder, capability: [i32; 2]) -> Result<Vec<Variant>> {
+    let stem = |variant: &Variant| recorder.stem(variant);
+    let others = variants(&formats_of(OTHER_SHAPE))?;
+    let others: HashSet<String> = others.iter().map(stem).collect();
+    let mut all = variants(&formats())?;
+    all.retain(|variant| others.contains(&stem(variant)));
+    let mut of_kit = Vec::new();
+    for (format, code) in ops::packed_formats() {
+        match code {
+            Some(code) => all.extend(code_variants(&format, Some(&code))?),
+            None => of_kit.push(("kit".to_owned(), format)),
+        }
+    }
+    all.extend(variants(&of_kit)?);
+    let mut listed = HashSet::new();
+    all.retain(|variant| is_for(variant, capability) && listed.insert(stem(variant)));
+    Ok(all)
+}
+
+/// Whether a compilation is for cards of a compute capability.
+fn is_for(variant: &Variant, capability: [i32; 2]) -> bool {
+    variant.shared_bytes <= shared_bytes(capability)
 }
 
 /// The instructions of every compilation for cards of compute capability 8.0, as `nvdisasm` lists
@@ -146,7 +197,7 @@ pub fn instructions(
     threads: usize,
 ) -> Result<Vec<(Variant, Instructions)>> {
     let recorder = Recorder::new(nvrtc, ARCHITECTURES[0])?;
-    each_variant(threads, |variant| {
+    each_of(variants(&formats())?, threads, |variant| {
         let code = recorder.code(variant)?;
         Instructions::of(nvdisasm, &code).map_err(|why| {
             let what = format!("{} {}: {why}", nvdisasm.display(), variant.source());
@@ -155,12 +206,12 @@ pub fn instructions(
     })
 }
 
-/// What `of` makes of every compilation, on `threads` threads, sorted by source and name.
-fn each_variant<T: Send>(
+/// What `of` makes of compilations, on `threads` threads, sorted by source and name.
+fn each_of<T: Send>(
+    all: Vec<Variant>,
     threads: usize,
     of: impl Fn(&Variant) -> Result<T> + Sync,
 ) -> Result<Vec<(Variant, T)>> {
-    let all = variants(&formats())?;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..threads {

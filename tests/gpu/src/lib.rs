@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use espalier_interface::Options;
 
 pub use compiled::{
-    ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records,
+    ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records, ship, shipped,
 };
 pub use disassembled::Instructions;
 pub use emulated::{ALL_TRAININGS, CASES, Case, ORDERS};

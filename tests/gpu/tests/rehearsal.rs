@@ -119,6 +119,26 @@ fn quick() {
     assert!(results["parts"]["streamed"].is_null(), "{results}");
 }
 
+/// A pack with compiled kernels, on a machine that has no others.
+#[test]
+fn kernels_beside_the_program_are_used_and_recorded() {
+    let pack = quick_pack();
+    let only = ["1", "--only", "kit,losses"];
+    let run = || {
+        let out = tempfile::tempdir().expect("a folder");
+        let (output, results) = measured(pack.path(), out.path(), &only);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        results
+    };
+    assert!(run()["kernels"].is_null());
+    let [kernels, cache] = ["kernels", "cache/espalier/cuda"].map(|name| pack.path().join(name));
+    fs::rename(&cache, &kernels).expect("compiled kernels");
+    let results = run();
+    let expected = kernels.canonicalize().expect("a folder");
+    assert_eq!(results["kernels"], expected.to_string_lossy().as_ref());
+    assert!(!cache.exists(), "a kernel was compiled");
+}
+
 /// All parts of both runs but the peers' step, which needs torch.
 fn whole(pack: &Path) {
     let out = tempfile::tempdir().expect("a folder");

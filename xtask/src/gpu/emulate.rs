@@ -103,7 +103,8 @@ fn golden(workspace: &Workspace) -> Result<()> {
 fn rehearse(workspace: &Workspace) -> Result<()> {
     println!("the pack: runs 1 and 2 with small shapes");
     let mut test = tests(workspace, &["rehearsal"]);
-    run(test.env("ESPALIER_TESTS_PACK", pack::stage(workspace, None)?))
+    let staged = pack::stage(workspace, &pack::PackOptions::default())?;
+    run(test.env("ESPALIER_TESTS_PACK", staged))
 }
 
 /// The command that runs test programs.

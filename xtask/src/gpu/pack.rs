@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::nvrtc;
 use crate::workspace::{Workspace, run};
 
 /// Most bytes of the archive.
@@ -21,6 +22,9 @@ const ROOT: &str = "gpu";
 /// The program of the tests with golden data.
 const GOLDEN: &str = "golden_on_backend";
 
+/// The folder of compiled kernels, which `run` looks for beside itself.
+const KERNELS: &str = "kernels";
+
 /// The peers' script.
 const SCRIPT: &str = "card_peer.py";
 
@@ -28,7 +32,7 @@ const SCRIPT: &str = "card_peer.py";
 const BITSANDBYTES_LIBRARY: &str = "libbitsandbytes_cuda130.so";
 
 /// Options of `cargo xtask gpu pack`.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct PackOptions {
     /// Where the archive goes [default: the target directory]
     #[arg(long, value_name = "DIR")]
@@ -36,6 +40,10 @@ pub struct PackOptions {
     /// A wheel of bitsandbytes, of which its Python files and its library for CUDA 13.0 are packed
     #[arg(long, value_name = "WHEEL")]
     bitsandbytes: Option<PathBuf>,
+    /// A kind of cards, such as sm_90, for which compiled kernels are packed: the machine then needs
+    /// no NVRTC
+    #[arg(long, value_name = "ARCH")]
+    arch: Option<String>,
 }
 
 /// Stages the folder and packs it.
@@ -43,7 +51,7 @@ pub struct PackOptions {
 /// # Errors
 /// Where it cannot be staged, `tar` or `xz` is missing, or the archive is larger than its bound.
 pub fn pack(workspace: &Workspace, options: &PackOptions) -> Result<()> {
-    stage(workspace, options.bitsandbytes.as_deref())?;
+    stage(workspace, options)?;
     let out = options.out.as_ref().unwrap_or(&workspace.target);
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let archive = out.join(format!("{ROOT}.tar.xz"));
@@ -64,8 +72,8 @@ pub fn pack(workspace: &Workspace, options: &PackOptions) -> Result<()> {
 /// directory's `gpu`, which is returned.
 ///
 /// # Errors
-/// Where a build fails, `strip` is missing, or a wheel is not the expected one.
-pub fn stage(workspace: &Workspace, bitsandbytes: Option<&Path>) -> Result<PathBuf> {
+/// Where a build fails, `strip` is missing, a wheel is not the expected one, or NVRTC cannot be had.
+pub fn stage(workspace: &Workspace, options: &PackOptions) -> Result<PathBuf> {
     let stage = workspace.target.join(ROOT);
     if stage.exists() {
         fs::remove_dir_all(&stage).with_context(|| format!("cannot clear {}", stage.display()))?;
@@ -82,10 +90,13 @@ pub fn stage(workspace: &Workspace, bitsandbytes: Option<&Path>) -> Result<PathB
     let script = workspace.root.join("tests/peers").join(SCRIPT);
     fs::copy(&script, stage.join(SCRIPT))
         .with_context(|| format!("cannot copy {}", script.display()))?;
-    if let Some(wheel) = bitsandbytes {
+    if let Some(wheel) = &options.bitsandbytes {
         unpack_bitsandbytes(wheel, &stage.join("peers"))?;
     }
-    describe(workspace, &stage.join("pack.json"))?;
+    if let Some(architecture) = &options.arch {
+        compile_kernels(workspace, architecture, &stage.join(KERNELS))?;
+    }
+    describe(workspace, options, &stage.join("pack.json"))?;
     Ok(stage)
 }
 
@@ -109,6 +120,17 @@ fn golden_tests(workspace: &Workspace) -> Result<PathBuf> {
     });
     let program = program.context("cargo names no program of the tests with golden data")?;
     Ok(PathBuf::from(program))
+}
+
+/// Compiles every kernel for cards of one kind into a folder.
+fn compile_kernels(workspace: &Workspace, architecture: &str, to: &Path) -> Result<()> {
+    let nvrtc = nvrtc::fetched(workspace, Path::new("python3"), false)?;
+    let mut build = workspace.cargo();
+    // With the workspace's features, so that crates are not built twice.
+    build.args(["build", "--release", "--quiet", "--workspace"]);
+    run(build.args(["--example", "ship_kernels"]))?;
+    let mut ship = Command::new(workspace.target.join("release/examples/ship_kernels"));
+    run(ship.arg(nvrtc).arg(architecture).arg(to))
 }
 
 /// Copies a program without the names and lines of its functions.
@@ -154,8 +176,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes which commit was packed.
-fn describe(workspace: &Workspace, to: &Path) -> Result<()> {
+/// Writes which commit was packed, and for which cards kernels are there.
+fn describe(workspace: &Workspace, options: &PackOptions, to: &Path) -> Result<()> {
     let git = |arguments: &[&str]| -> Option<String> {
         let mut git = Command::new("git");
         let output = git.current_dir(&workspace.root).args(arguments).output();
@@ -167,6 +189,7 @@ fn describe(workspace: &Workspace, to: &Path) -> Result<()> {
         "commit": git(&["rev-parse", "HEAD"]),
         "changed": changed.is_none_or(|text| !text.is_empty()),
         "version": env!("CARGO_PKG_VERSION"),
+        "kernels_for": options.arch,
     });
     fs::write(to, format!("{described:#}\n"))
         .with_context(|| format!("cannot write {}", to.display()))

@@ -9,7 +9,7 @@ use crate::op_launch::{Repeats, copied_per_sec, time};
 use crate::op_shapes::square;
 use crate::peer;
 use crate::rows::Rows;
-use crate::setting::{Setting, backend, told};
+use crate::setting::{Setting, told};
 
 /// Measures the part.
 ///
@@ -21,7 +21,7 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
     } else {
         (Repeats::CARD, 4 << 30, 8192)
     };
-    let backend = backend()?;
+    let backend = setting.backend()?;
     let device = backend.open(0).map_err(told)?;
     let copied = copied_per_sec(device.as_ref(), bytes, repeats)?;
     rows.add(&json!({"copy": "backend", "bytes": bytes, "bytes_per_sec": copied}))?;

@@ -44,6 +44,10 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
         tests.arg(&filter);
         tests.env("ESPALIER_TEST_BACKEND", "cuda");
         tests.env("ESPALIER_TESTS_TREE", &setting.tree);
+        if let Some(folder) = &setting.kernels {
+            let option = format!("backend.cuda.kernels={}", folder.display());
+            tests.env("ESPALIER_TEST_SET", option);
+        }
         let counts = run(&mut tests)?;
         let name = filter.trim_end_matches("::");
         rows.add(&json!({

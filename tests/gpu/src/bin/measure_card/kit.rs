@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 use espalier_backend_cuda::CudaBackend;
 use espalier_conformance::{Check, Outcome, Subject, Suite, backend, ops};
-use espalier_interface::{Backend, Component, Instance, Role};
+use espalier_interface::{Backend, Component, Instance, OptionKind, OptionSpec, Role};
 use serde_json::json;
 
 use crate::rows::Rows;
-use crate::setting::{self, Setting};
+use crate::setting::Setting;
 
 /// The backend, without the options that are not varied.
 const CUDA: Component = Component {
@@ -22,6 +22,25 @@ const CUDA: Component = Component {
         )?)))
     },
 };
+
+/// The backend with the kernels beside this program, which the kit creates with the defaults of its
+/// options. Lives until the process ends.
+fn component(setting: &Setting) -> &'static Component {
+    let Some(folder) = &setting.kernels else {
+        return &CUDA;
+    };
+    let kernels = OptionSpec {
+        name: "kernels",
+        kind: OptionKind::TEXT,
+        default: json!(folder).to_string().leak(),
+        range: "",
+        doc: "folder of kernels that came compiled",
+    };
+    Box::leak(Box::new(Component {
+        options: vec![kernels].leak(),
+        ..CUDA
+    }))
+}
 
 /// The check that small runs keep. All of them take minutes on a model of a card.
 const SMALL: &str = "op.scale";
@@ -46,9 +65,10 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
     };
     let mut suite = Suite::watched(CUDA.name, watch);
     if setting.is_small {
-        small(&mut suite);
+        small(setting, &mut suite);
     } else {
-        backend(&Subject::<dyn Backend>::backend(&CUDA), &mut suite);
+        let component = component(setting);
+        backend(&Subject::<dyn Backend>::backend(component), &mut suite);
     }
     drop(suite);
     told?;
@@ -59,10 +79,10 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
 }
 
 /// The check of one op.
-fn small(suite: &mut Suite<'_>) {
+fn small(setting: &Setting, suite: &mut Suite<'_>) {
     for op in ops::all().filter(|op| op.name == SMALL) {
         suite.check(op.name, op.asserts, || {
-            let backend = setting::backend().map_err(|error| error.to_string())?;
+            let backend = setting.backend().map_err(|error| error.to_string())?;
             let device = backend.open(0)?;
             ops::check(device.as_ref(), op)
         });

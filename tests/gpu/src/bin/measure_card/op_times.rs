@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::op_launch::{Repeats, time};
 use crate::op_shapes::Sizes;
 use crate::rows::Rows;
-use crate::setting::{Setting, backend, told};
+use crate::setting::{Setting, told};
 
 /// Measures the part.
 ///
@@ -19,7 +19,7 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
     } else {
         (Sizes::LLAMA_8B, Repeats::CARD)
     };
-    let backend = backend()?;
+    let backend = setting.backend()?;
     let device = backend.open(0).map_err(told)?;
     let mut failed = Vec::new();
     for shaped in sizes.ops().map_err(told)? {

@@ -71,7 +71,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     if recompute == "layer" {
         arguments.push("--checkpointing".to_owned());
     }
-    let (found, peak_bytes) = watched(|| lines(setting, &arguments))?;
+    let (found, peak_bytes) = watched(setting, || lines(setting, &arguments))?;
     for mut row in found {
         row["recompute"] = json!(recompute);
         row["layers"] = json!(model.layers);

@@ -18,6 +18,9 @@ use crate::setting::{Arguments, Setting};
 /// How much longer parts may take with small shapes, which run on models of cards.
 const SMALL_TIMES: u64 = 5;
 
+/// The environment variable that hosts read option `kernels` of the backend from.
+const KERNELS_KEY: &str = "HOST__BACKEND__CUDA__KERNELS";
+
 /// Bytes of a part's errors that are kept, the last ones.
 const MOST_ERRORS: usize = 4096;
 
@@ -79,6 +82,9 @@ fn start_part(part: &Part, arguments: &Arguments, setting: &Setting) -> Result<C
     // Kernels are compiled anew in a run's first part, and kept for the others. The compiler may
     // be among the packages of the peers' Python.
     command.env("XDG_CACHE_HOME", setting.programs.join("cache"));
+    if let Some(kernels) = &setting.kernels {
+        command.env(KERNELS_KEY, kernels);
+    }
     if let Some(packages) = &setting.packages {
         command.env("VIRTUAL_ENV", packages);
     }

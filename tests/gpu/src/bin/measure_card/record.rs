@@ -112,7 +112,12 @@ impl Record {
             out: setting.out.clone(),
             date: date.unwrap_or_else(|_| "undated".to_owned()),
             card: "unknown".to_owned(),
-            head: json!({"run": run, "small": setting.is_small, "pack": pack}),
+            head: json!({
+                "run": run,
+                "small": setting.is_small,
+                "pack": pack,
+                "kernels": setting.kernels,
+            }),
             parts: Vec::new(),
         })
     }

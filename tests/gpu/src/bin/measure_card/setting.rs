@@ -10,6 +10,7 @@ use clap::{Parser, value_parser};
 use espalier_backend_cuda::CudaBackend;
 use espalier_conformance::Threads;
 use espalier_interface::Options;
+use serde_json::json;
 
 /// Measures the backend `cuda` on this machine's card.
 #[derive(Parser)]
@@ -60,9 +61,14 @@ pub struct Setting {
     pub layers: u64,
     /// Settings of the host's steps.
     pub settings: Vec<String>,
+    /// The folder of compiled kernels beside this program, if it is there.
+    pub kernels: Option<PathBuf>,
     /// Whether shapes are small.
     pub is_small: bool,
 }
+
+/// The folder of compiled kernels, as `cargo xtask gpu pack --arch` names it.
+const KERNELS: &str = "kernels";
 
 impl Setting {
     /// The setting that was asked for.
@@ -82,6 +88,7 @@ impl Setting {
         );
         let out = arguments.out.as_ref().unwrap_or(&programs);
         std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        let kernels = programs.join(KERNELS);
         Ok(Setting {
             out: out.canonicalize()?,
             programs,
@@ -90,8 +97,26 @@ impl Setting {
             packages: prefix(&arguments.python),
             layers: arguments.layers,
             settings: arguments.set.clone(),
+            kernels: kernels.is_dir().then_some(kernels),
             is_small: arguments.small,
         })
+    }
+
+    /// The options of the backend: its defaults, with the kernels beside this program.
+    pub fn options(&self) -> Options {
+        let kernels = self.kernels.iter();
+        let kernels = kernels.map(|folder| ("kernels".to_owned(), json!(folder)));
+        Options(kernels.collect())
+    }
+
+    /// The backend with those options.
+    ///
+    /// # Errors
+    /// Never with them.
+    pub fn backend(&self) -> Result<CudaBackend> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let services = Arc::new(Threads::new(threads));
+        CudaBackend::new(&self.options(), services).map_err(told)
     }
 
     /// A program beside this one, run in the tree.
@@ -141,16 +166,6 @@ fn prefix(python: &Path) -> Option<PathBuf> {
     let text = String::from_utf8(output.ok()?.stdout).ok()?;
     let prefix = text.trim();
     (!prefix.is_empty()).then(|| PathBuf::from(prefix))
-}
-
-/// The backend with its defaults.
-///
-/// # Errors
-/// Never with defaults.
-pub fn backend() -> Result<CudaBackend> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let services = Arc::new(Threads::new(threads));
-    CudaBackend::new(&Options::default(), services).map_err(told)
 }
 
 /// An error of a backend.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers};
 use crate::rows::Rows;
-use crate::setting::{Setting, backend, told};
+use crate::setting::{Setting, told};
 use crate::small_model::Llama;
 
 /// Steps at the start whose times do not count: they touch memory for the first time.
@@ -65,7 +65,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
         words.extend(["--set", value]);
     }
     let begin = Instant::now();
-    let (run, peak_bytes) = watched(|| training.run(setting, "run", &words))?;
+    let (run, peak_bytes) = watched(setting, || training.run(setting, "run", &words))?;
     let secs = numbers(&run, "step_secs")?;
     let counted = median(&secs[secs.len().min(UNCOUNTED_STEPS as usize)..]);
     let counted = counted.context("no step counts")?;
@@ -89,8 +89,8 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
 ///
 /// # Errors
 /// Where the card cannot be asked, or `work` fails.
-pub fn watched<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
-    let backend = backend()?;
+pub fn watched<T>(setting: &Setting, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let backend = setting.backend()?;
     // Keeps the card's context, which each question would make and destroy, and which has memory
     // of its own.
     let _device = backend.open(0).map_err(told)?;

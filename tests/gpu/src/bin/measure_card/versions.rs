@@ -7,7 +7,7 @@ use espalier_interface::Backend;
 use serde_json::{Value as Json, json};
 
 use crate::rows::Rows;
-use crate::setting::{Setting, backend, told};
+use crate::setting::{Setting, told};
 
 /// Prints the versions of the packages that peers need and of NVIDIA's libraries.
 const PACKAGES: &str = "
@@ -39,7 +39,7 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "nvidia_smi": first_line(smi.args([query, "--format=csv,noheader"])),
     }))?;
-    let backend = backend()?;
+    let backend = setting.backend()?;
     for device in backend.devices().map_err(told)? {
         // A description begins with the card's name.
         let card = device.description.split(", compute").next();
