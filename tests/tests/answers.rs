@@ -100,6 +100,65 @@ fn training_learns_the_answers_and_counts_them() {
     assert_eq!((found.exact_match, found.answers), (Some(1.0), Some(4)));
 }
 
+/// Shards and offloaded weights: the counts of one rank, and no bit of the training changes.
+#[test]
+fn ranks_and_offloaded_weights_learn_and_count_the_same_answers() {
+    let place = tempfile::tempdir().expect("a place to write");
+    let place = place.path();
+    let rows = place.join("rows.jsonl");
+    write_rows(&rows);
+    let adapter = |out: &str| {
+        let path = place.join(out).join("adapter/adapter_model.safetensors");
+        fs::read(path).expect("an adapter")
+    };
+    for (name, strategy, ranks, offload) in [
+        ("one", "fsdp", "1", "params"),
+        ("two", "fsdp", "2", "params+optimizer"),
+        ("replicas", "ddp", "4", ""),
+    ] {
+        let offload = match offload {
+            "" => vec![],
+            _ => vec![("sharding.fsdp.offload", format!("{offload:?}"))],
+        };
+        let ranks = [&[("run.ranks", ranks.to_owned())], &offload[..]].concat();
+        let training = [
+            ("plugins", format!("\"nf4,lora,{strategy}\"")),
+            ("data.eval_files", format!("[{rows:?}]")),
+            ("data.batch_size", "4".to_owned()),
+            ("run.epochs", "60".to_owned()),
+            ("optim.learning_rate", "1e-2".to_owned()),
+        ];
+        let run = |out: &str, more: &[(&str, String)]| {
+            let resolved = config(place, out, &[&training[..], &ranks, more].concat());
+            train::run(&resolved, &Unobserved, &StopFlag::new()).expect("a run")
+        };
+        let asked = run(
+            &format!("{name}-asked"),
+            &[("run.eval_answers", "3".to_owned())],
+        );
+        let exact = [asked.eval_before, asked.eval_after].map(|one| {
+            let found = one.as_ref().and_then(|one| one.exact_match());
+            found.expect("answers").to_string()
+        });
+        assert_eq!(exact, ["0/3", "3/3"], "{name}");
+        run(&format!("{name}-plain"), &[]);
+        let [found, plain] = ["asked", "plain"].map(|how| adapter(&format!("{name}-{how}")));
+        assert!(found == plain, "{name}: answering changes the training");
+
+        let saved = place.join(format!("{name}-asked/adapter"));
+        let keys = [
+            ("plugins", format!("\"nf4,{strategy}\"")),
+            ("model.adapter", format!("{saved:?}")),
+            ("run.eval_answers", "100".to_owned()),
+        ];
+        let resolved = config(place, "unused", &[&keys[..], &ranks].concat());
+        let found = evaluate::run(&resolved, &Unobserved, &StopFlag::new());
+        let found = found.expect("an evaluation");
+        let answered = (found.exact_match, found.answers);
+        assert_eq!(answered, (Some(1.0), Some(4)), "{name}");
+    }
+}
+
 #[test]
 fn answers_without_held_out_rows_are_refused() {
     let place = tempfile::tempdir().expect("a place to write");

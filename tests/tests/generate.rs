@@ -10,6 +10,7 @@ use espalier_config::{Sources, resolve};
 use espalier_data::MicroBatch;
 use espalier_engine::executor::Executor;
 use espalier_engine::observer::Unobserved;
+use espalier_engine::team::Team;
 use espalier_plan::plan::{Generation, MemoryPlan};
 use espalier_system::stop::StopFlag;
 use espalier_tests::{Golden, Rig, golden_path, largest_difference, micro_batch};
@@ -25,7 +26,7 @@ fn trained() -> PathBuf {
 }
 
 /// A model loaded to generate, and its plan's memory.
-fn load(model: &Path, keys: &[(&str, &str)], generation: Generation) -> (Executor, MemoryPlan) {
+fn load(model: &Path, keys: &[(&str, &str)], generation: Generation) -> (Team, MemoryPlan) {
     let sources = Sources::default()
         .set(format!("model.path={model:?}"))
         .set("model.compute=\"f32\"");
@@ -41,7 +42,7 @@ fn load(model: &Path, keys: &[(&str, &str)], generation: Generation) -> (Executo
         ..
     } = session;
     let loaded = weights::load(resolved.config(), &directory, &components, run, &Unobserved);
-    (loaded.expect("a model").0, memory)
+    (Team::new(vec![loaded.expect("a model").0]), memory)
 }
 
 fn size(slots: u64, capacity: u64, max_tokens: u64) -> Generation {
@@ -51,8 +52,8 @@ fn size(slots: u64, capacity: u64, max_tokens: u64) -> Generation {
     }
 }
 
-fn generator<'a>(executor: &'a Executor, sampling: Sampling) -> Generator<'a> {
-    Generator::new(executor, sampling, &[END], &StopFlag::new()).expect("a generator")
+fn generator<'a>(team: &'a Team, sampling: Sampling) -> Generator<'a> {
+    Generator::new(team, sampling, &[END], &StopFlag::new()).expect("a generator")
 }
 
 fn answers(generator: &mut Generator<'_>, prompts: &[Vec<i32>], most: usize) -> Vec<Answer> {
@@ -107,8 +108,8 @@ fn greedy_answers_equal_those_of_transformers_token_for_token() {
         let keys = keys(tag);
         // All at once, prompts in parts of 40 tokens; then two slots for four prompts.
         for generation in [size(4, 230, 40), size(2, 230, 512)] {
-            let (executor, _) = load(&model, &borrowed(&keys), generation);
-            let found = answers(&mut generator(&executor, Sampling::default()), &prompts, 72);
+            let (team, _) = load(&model, &borrowed(&keys), generation);
+            let found = answers(&mut generator(&team, Sampling::default()), &prompts, 72);
             for (found, expected) in found.into_iter().zip(&expected) {
                 assert!(expected.len() >= 64, "{tag}");
                 let end = match found.end {
@@ -176,10 +177,10 @@ fn decoding_gives_the_logits_of_a_whole_pass_at_every_position() {
         let f32 = [&keys[..], &[("model.compute", "\"f32\"")]].concat();
         let micro = micro_batch(std::slice::from_ref(&row), std::slice::from_ref(&row));
         let expected = whole(&model, &f32, &micro);
-        let (executor, _) = load(&model, &keys, size(3, 151, 151));
-        fill_biases(&executor);
+        let (team, _) = load(&model, &keys, size(3, 151, 151));
+        fill_biases(team.first());
         for parts in [vec![1; 150], vec![37, 1, 1, 90, 1, 20], vec![150]] {
-            let found = by_parts(&executor, &row, 2, &parts);
+            let found = by_parts(team.first(), &row, 2, &parts);
             let apart = largest_difference(&found, &expected);
             assert!(apart <= 1e-5, "{name}: {apart:e}");
         }
@@ -234,8 +235,8 @@ fn a_sliding_window_gives_the_same_answers_with_and_without_a_cache() {
         .map(|length| (0..length).map(|at| (7 + 29 * at) % 250 + 3).collect())
         .to_vec();
     let of = |model: &Path| -> Vec<Vec<i32>> {
-        let (executor, _) = load(model, &[], size(3, 60, 7));
-        let found = answers(&mut generator(&executor, Sampling::default()), &prompts, 30);
+        let (team, _) = load(model, &[], size(3, 60, 7));
+        let found = answers(&mut generator(&team, Sampling::default()), &prompts, 30);
         let tokens: Vec<Vec<i32>> = found.into_iter().map(|answer| answer.tokens).collect();
         for (prompt, tokens) in prompts.iter().zip(&tokens) {
             assert_eq!(*tokens, without_cache(model, prompt, 30), "{prompt:?}");
@@ -262,9 +263,9 @@ fn an_answer_depends_on_its_prompt_and_seed_alone() {
     };
     let texts = |slots: u64, threads: &str, seed: u64| {
         let keys = [("run.threads", threads)];
-        let (executor, _) = load(&trained(), &keys, size(slots, 200, 64));
+        let (team, _) = load(&trained(), &keys, size(slots, 200, 64));
         let sampling = Sampling { seed, ..sampling };
-        answers(&mut generator(&executor, sampling), &prompts, 30)
+        answers(&mut generator(&team, sampling), &prompts, 30)
     };
     let expected = texts(1, "1", 11);
     for (slots, threads) in [(4, "1"), (3, "2"), (2, "5")] {
@@ -280,10 +281,10 @@ fn an_answer_depends_on_its_prompt_and_seed_alone() {
 #[test]
 fn a_continued_prompt_reuses_the_cache_and_changes_no_token() {
     let (prompts, _) = golden("trained");
-    let (executor, memory) = load(&trained(), &[], size(1, 300, 64));
+    let (team, memory) = load(&trained(), &[], size(1, 300, 64));
     // Two layers of two key heads of 16 f32 values, keys and values.
     assert_eq!(memory.kv_cache, 300 * 2 * 2 * 16 * 4 * 2);
-    let mut talk = generator(&executor, Sampling::default());
+    let mut talk = generator(&team, Sampling::default());
     let first = answers(&mut talk, &prompts[3..], 20).remove(0);
     let read = talk.speed().prefill_tokens;
     assert_eq!(read, 150);
@@ -291,20 +292,16 @@ fn a_continued_prompt_reuses_the_cache_and_changes_no_token() {
     let found = answers(&mut talk, std::slice::from_ref(&second), 20);
     // The last token of the first answer was never evaluated.
     assert_eq!(talk.speed().prefill_tokens, read + 4);
-    let fresh = answers(
-        &mut generator(&executor, Sampling::default()),
-        &[second],
-        20,
-    );
+    let fresh = answers(&mut generator(&team, Sampling::default()), &[second], 20);
     assert_eq!(found, fresh);
 }
 
 #[test]
 fn answers_end_at_every_limit() {
     let (prompts, _) = golden("trained");
-    let (executor, _) = load(&trained(), &[], size(2, 40, 64));
+    let (team, _) = load(&trained(), &[], size(2, 40, 64));
     let short = &prompts[..1];
-    let end = |most: usize| answers(&mut generator(&executor, Sampling::default()), short, most);
+    let end = |most: usize| answers(&mut generator(&team, Sampling::default()), short, most);
     assert_eq!(end(0)[0].tokens.len(), 0);
     assert_eq!((end(5)[0].tokens.len(), end(5)[0].end), (5, End::Length));
     let full = end(1000).remove(0);
@@ -315,7 +312,7 @@ fn answers_end_at_every_limit() {
 
     let ends: BTreeSet<i32> = full.tokens[4..].iter().copied().collect();
     let ends: Vec<i32> = ends.into_iter().collect();
-    let mut stopping = Generator::new(&executor, Sampling::default(), &ends, &StopFlag::new());
+    let mut stopping = Generator::new(&team, Sampling::default(), &ends, &StopFlag::new());
     let found = answers(stopping.as_mut().expect("a generator"), short, 30).remove(0);
     let at = full.tokens.iter().position(|token| ends.contains(token));
     let at = at.expect("an end");
@@ -325,10 +322,10 @@ fn answers_end_at_every_limit() {
 
 #[test]
 fn invalid_prompts_are_refused() {
-    let (executor, _) = load(&trained(), &[], size(1, 10, 64));
+    let (team, _) = load(&trained(), &[], size(1, 10, 64));
     let refused = |prompt: &[i32], stop: &StopFlag| -> Error {
         let mut generator =
-            Generator::new(&executor, Sampling::default(), &[], stop).expect("a generator");
+            Generator::new(&team, Sampling::default(), &[], stop).expect("a generator");
         let request = Request {
             prompt,
             max_new_tokens: 3,
@@ -350,6 +347,7 @@ fn invalid_prompts_are_refused() {
     stopped.request(2);
     assert_eq!(refused(&[5; 3], &stopped).exit_code(), 130);
 
+    let executor = team.first();
     let norm = executor
         .params()
         .iter()

@@ -12,6 +12,7 @@ use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_data::MicroBatch;
 use espalier_engine::executor::Executor;
 use espalier_engine::observer::Unobserved;
+use espalier_engine::team::Team;
 use espalier_interface::DType;
 use espalier_plan::plan::Generation;
 use espalier_system::stop::StopFlag;
@@ -20,8 +21,8 @@ use espalier_trainer::convert::Base;
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use espalier_trainer::evaluate;
 use espalier_trainer::generate::{Answer, Flow, Generator, Request, Sampling};
-use espalier_trainer::session::{Session, load};
-use espalier_trainer::weights;
+use espalier_trainer::session::Session;
+use espalier_trainer::{Error, weights};
 
 use lately::{ORDERS, add_library, named, on_late};
 use swapping::{Job, plugin_folder};
@@ -100,6 +101,7 @@ fn evaluations_equal_cpu_in_every_order() {
                 "plugins=\"nf4,fsdp\"",
                 "sharding.fsdp.offload=\"params\"",
                 "sharding.fsdp.prefetch=2",
+                "run.eval_answers=3",
             ],
             &[],
         ),
@@ -125,6 +127,7 @@ fn evaluations_equal_cpu_in_every_order() {
                 "plugins=\"nf4,fsdp\"",
                 "run.ranks=2",
                 "sharding.fsdp.offload=\"params\"",
+                "run.eval_answers=3",
             ],
             &["run.device_collective=\"late-collective\""],
         ),
@@ -138,16 +141,31 @@ fn evaluations_equal_cpu_in_every_order() {
 /// A training run counts exact answers before, during and after its steps.
 #[test]
 fn answers_of_a_training_run_equal_cpu_in_every_order() {
-    let job = of_questions(&["plugins=\"nf4,lora\"", "run.eval_answers=2"]);
-    equals_cpu(&job, &[], |job, out| {
-        let found = job.run(out, &[]);
-        let summary = found.summary.as_ref().expect("this process made the run");
-        let evaluations = [&summary.eval_before, &summary.eval_after].map(|one| {
-            let exact = one.as_ref().and_then(|one| one.exact_match());
-            exact.expect("answers").to_string()
+    let cases: [&[&str]; 3] = [
+        &["plugins=\"nf4,lora\""],
+        &[
+            "plugins=\"nf4,lora,fsdp\"",
+            "sharding.fsdp.offload=\"params+optimizer\"",
+        ],
+        &[
+            "plugins=\"nf4,lora,fsdp\"",
+            "run.ranks=2",
+            "sharding.fsdp.offload=\"params\"",
+            "sharding.fsdp.offload_activations=true",
+        ],
+    ];
+    for keys in cases {
+        let job = of_questions(&[keys, &["run.eval_answers=3"]].concat());
+        equals_cpu(&job, &[], |job, out| {
+            let found = job.run(out, &[]);
+            let summary = found.summary.as_ref().expect("this process made the run");
+            let evaluations = [&summary.eval_before, &summary.eval_after].map(|one| {
+                let exact = one.as_ref().and_then(|one| one.exact_match());
+                exact.expect("answers").to_string()
+            });
+            (found.metrics, found.state, evaluations)
         });
-        (found.metrics, found.state, evaluations)
-    });
+    }
 }
 
 const GENERATION: Generation = Generation {
@@ -158,22 +176,39 @@ const GENERATION: Generation = Generation {
     max_tokens: 7,
 };
 
-/// A model that generates.
-fn generating(resolved: &ResolvedConfig) -> Executor {
+/// The ranks of a model that generates.
+fn generating(resolved: &ResolvedConfig) -> Team {
     let stop = StopFlag::new();
     let session = Session::open_to_generate(resolved, &stop, |_, _| Ok(GENERATION));
     let Session {
         directory,
         components,
         run,
+        others,
+        collectives,
         ..
     } = session.expect("a session");
-    let loaded = weights::load(resolved.config(), &directory, &components, run, &Unobserved);
+    let runs = std::iter::once(run).chain(others).collect();
+    let config = resolved.config();
+    let loaded = weights::load_team(
+        config,
+        &directory,
+        &components,
+        runs,
+        &collectives,
+        &Unobserved,
+    );
     loaded.expect("a model").0
 }
 
-/// Bits of the logits of all tokens of a row, whose tokens pass in parts of seven.
-fn logits(executor: &Executor, row: &[i32]) -> Vec<u64> {
+/// Bits of the logits of all tokens of a row on each rank. Its tokens pass in parts of seven.
+fn logits(team: &Team, row: &[i32]) -> Vec<Vec<u64>> {
+    let bits = team.each(|executor| Ok::<_, Error>(logits_of_rank(executor, row)));
+    bits.expect("logits")
+}
+
+fn logits_of_rank(executor: &Executor, row: &[i32]) -> Vec<u64> {
+    let slots = executor.generation().expect("it generates").cache.slots;
     let mut bits = Vec::new();
     for (index, tokens) in row.chunks(7).enumerate() {
         let (first, length) = (7 * index as i32, tokens.len() as i32);
@@ -181,7 +216,7 @@ fn logits(executor: &Executor, row: &[i32]) -> Vec<u64> {
             tokens: tokens.to_vec(),
             positions: (first..first + length).collect(),
             cu_seqlens: vec![0, length],
-            sequences: vec![1],
+            sequences: vec![slots as i32 - 1],
             ..MicroBatch::default()
         };
         // The first rows are moved to where the head reads them.
@@ -193,7 +228,7 @@ fn logits(executor: &Executor, row: &[i32]) -> Vec<u64> {
 }
 
 /// Four prompts in two slots, longer than a part of a prompt.
-fn answered(executor: &Executor, sampling: Sampling) -> Vec<Answer> {
+fn answered(team: &Team, sampling: Sampling) -> Vec<Answer> {
     let prompts: Vec<Vec<i32>> = [3, 16, 9, 24]
         .map(|length| (0..length).map(|at| (7 + 29 * at) % 90 + 3).collect())
         .to_vec();
@@ -205,7 +240,7 @@ fn answered(executor: &Executor, sampling: Sampling) -> Vec<Answer> {
         })
         .collect();
     let mut generator =
-        Generator::new(executor, sampling, &[1], &StopFlag::new()).expect("a generator");
+        Generator::new(team, sampling, &[1], &StopFlag::new()).expect("a generator");
     let all = generator.answer(&requests, &mut |_, _| Ok(Flow::Continue));
     all.expect("answers")
 }
@@ -219,17 +254,39 @@ fn generated_tokens_and_logits_equal_cpu_in_every_order() {
         seed: 11,
     };
     let [f32, nf4] = ["adapter_trained_f32", "adapter_trained_nf4"].map(adapter);
-    for keys in [
-        ["plugins=\"lora\"", f32.as_str(), NO_DROPOUT],
-        ["plugins=\"nf4\"", nf4.as_str(), NO_DROPOUT],
-    ] {
-        let job = Job::new(&keys);
-        equals_cpu(&job, &[], |job, out| {
-            let executor = generating(&job.config(out));
+    let streamed = "sharding.fsdp.offload=\"params\"";
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&["plugins=\"lora\"", &f32], &[]),
+        (&["plugins=\"nf4\"", &nf4], &[]),
+        (&["plugins=\"nf4,fsdp\"", streamed, &nf4], &[]),
+        (
+            &[
+                "plugins=\"nf4,fsdp\"",
+                "sharding.fsdp.offload=\"params+optimizer\"",
+                "sharding.fsdp.gather=\"host-direct\"",
+                "sharding.fsdp.prefetch=2",
+                &nf4,
+            ],
+            &[],
+        ),
+        (&["plugins=\"nf4,ddp\"", "run.ranks=2", &nf4], &[]),
+        (
+            &["plugins=\"nf4,fsdp\"", "run.ranks=2", streamed, &nf4],
+            &[],
+        ),
+        (
+            &["plugins=\"nf4,fsdp\"", "run.ranks=2", streamed, &nf4],
+            &["run.device_collective=\"late-collective\""],
+        ),
+    ];
+    for (keys, more) in cases {
+        let job = Job::new(&[keys, &[NO_DROPOUT]].concat());
+        equals_cpu(&job, more, |job, out| {
+            let team = generating(&job.config(out));
             let row: Vec<i32> = (0..20).map(|at| 5 + 4 * at).collect();
-            let logits = logits(&executor, &row);
-            assert!(!logits.is_empty());
-            let answers = [Sampling::default(), sampling].map(|how| answered(&executor, how));
+            let logits = logits(&team, &row);
+            assert!(logits.iter().all(|one| !one.is_empty()));
+            let answers = [Sampling::default(), sampling].map(|how| answered(&team, how));
             assert!(answers.iter().flatten().any(|one| one.tokens.len() > 3));
             (logits, answers)
         });
@@ -243,11 +300,8 @@ fn generation_by_decomposed_ops_gives_the_same_tokens_and_logits_in_every_order(
     let folder = plugin_folder(&job, "late");
     let row: Vec<i32> = (0..20).map(|at| 5 + 4 * at).collect();
     let of = |run: &Job, out: &str| {
-        let executor = generating(&run.config(out));
-        (
-            logits(&executor, &row),
-            answered(&executor, Sampling::default()),
-        )
+        let team = generating(&run.config(out));
+        (logits(&team, &row), answered(&team, Sampling::default()))
     };
     let hidden = "backend.late.hides=\"rms_norm,rope,swiglu\"";
     let found = ORDERS.map(|order| {
@@ -265,28 +319,6 @@ fn generation_by_decomposed_ops_gives_the_same_tokens_and_logits_in_every_order(
     });
     let [expected, others @ ..] = &found;
     assert!(others.iter().all(|found| found == expected), "{found:?}");
-}
-
-/// No backend generates where weights come to the device unit by unit.
-#[test]
-fn generation_with_offloaded_weights_is_refused_on_late_as_on_cpu() {
-    let keys = ["plugins=\"nf4,fsdp\"", "sharding.fsdp.offload=\"params\""];
-    let job = Job::new(&keys);
-    equals_cpu(&job, &[], |job, out| {
-        let loaded = load(
-            &job.config(out),
-            &Unobserved,
-            &StopFlag::new(),
-            |_, _, _| Ok(GENERATION),
-        );
-        let error = loaded.err().expect("it needs all weights on one device");
-        let text = error.to_string();
-        assert!(
-            text.contains("generating needs one rank with all weights on its device"),
-            "{text}"
-        );
-        (text, error.exit_code())
-    });
 }
 
 /// The files of a folder, by name.

@@ -3,7 +3,7 @@
 use espalier_system::failure::UsageError;
 
 use crate::Error;
-use crate::plan::{Purpose, RunPlan};
+use crate::plan::RunPlan;
 
 /// Refuses `what` in a run with several ranks, or with weights that do not stay on its device.
 ///
@@ -16,17 +16,6 @@ pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
         Ok(())
     } else {
         Err(refusal(what, ranks))
-    }
-}
-
-/// Refuses `run.eval_answers` in such a run: it cannot generate the answers.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_answers(plan: &RunPlan) -> Result<(), Error> {
-    match (plan.demand.purpose, plan.demand.generation) {
-        (Purpose::Train | Purpose::Evaluate, Some(_)) => check("run.eval_answers", plan),
-        _ => Ok(()),
     }
 }
 

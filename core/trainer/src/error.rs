@@ -118,7 +118,10 @@ impl Error {
 impl RankFailure for Error {
     fn reach(&self) -> Reach {
         match self {
-            Error::NotFinite(_) | Error::Stopped(_) | Error::Interrupted(_) => Reach::AllRanks,
+            Error::NotFinite(_)
+            | Error::LogitsNotFinite(_)
+            | Error::Stopped(_)
+            | Error::Interrupted(_) => Reach::AllRanks,
             Error::Peer(_) => Reach::FromPeer,
             Error::Plugin(failure) if failure.source.code == ErrorCode::PANIC => Reach::Panic,
             Error::Plugin(failure) if failure.source.code == ErrorCode::PEER => Reach::Call,

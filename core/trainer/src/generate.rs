@@ -7,6 +7,7 @@ mod not_finite;
 mod recorded;
 mod reply;
 mod sampling;
+mod share;
 mod stop;
 mod text;
 

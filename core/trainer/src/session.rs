@@ -173,7 +173,8 @@ impl Session {
         Ok(assumed.world(world_of_run(&resolved.config().run)?)?)
     }
 
-    /// A session for generation. `demand` returns its capacity, once the model is known.
+    /// A session for generation. `demand` returns the capacity of all ranks together, once the
+    /// model is known.
     ///
     /// # Errors
     /// As [`Session::open_for`]; errors of `demand`.
@@ -185,6 +186,7 @@ impl Session {
         let process_context = ProcessContext::start(resolved.config(), stop)?;
         let opened_model = OpenedModel::open(resolved, Purpose::Generate, &process_context)?;
         let generation = demand(&opened_model.directory, &opened_model.model)?;
+        let generation = generation.of_rank(opened_model.world.ranks);
         let demand = Demand {
             purpose: Purpose::Generate,
             limits: BatchLimits {

@@ -86,6 +86,29 @@ fn an_answer_depends_on_prompt_and_seed_alone() {
 }
 
 #[test]
+fn ranks_and_offloaded_weights_give_the_same_text() {
+    let place = RunFolder::new();
+    let prompts = ["And God said", "In the beginning", "Blessed are they that"];
+    place.write("prompts.txt", &prompts.join("\n"));
+    let drawn = ["--max-tokens", "12", "--temperature", "0.8", "--seed", "5"];
+    let of = |more: &str| {
+        let more: Vec<&str> = more.split_whitespace().collect();
+        let words = |input: &[&'static str]| [&drawn[..], input, &more].concat();
+        let one = text(&place, &words(&["--prompt", prompts[1], "--stop", ","]), "");
+        (answers(&place, &words(&["--prompts", "prompts.txt"])), one)
+    };
+    let expected = of("");
+    for more in [
+        "--plugins fsdp --set sharding.fsdp.offload=params",
+        "--plugins ddp --ranks 2",
+        "--plugins fsdp --ranks 2 --set sharding.fsdp.offload=params",
+        "--plugins fsdp --ranks 4 --set sharding.fsdp.strategy=shard_grad_op",
+    ] {
+        assert_eq!(of(more), expected, "{more}");
+    }
+}
+
+#[test]
 fn an_answer_ends_before_a_stop_text() {
     let place = RunFolder::new();
     let arguments = ["--prompt", "And God said", "--max-tokens", "24"];

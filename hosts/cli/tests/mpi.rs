@@ -55,6 +55,38 @@ fn processes_and_threads_train_to_the_same_bits() {
     assert!(apart == threads, "ddp");
 }
 
+/// Held-out rows that equal trained ones are answered by the ranks together, between the steps.
+#[test]
+fn processes_answer_like_threads() {
+    let more = "--set data.eval_split=4 --set run.eval_answers=4 --set run.epochs=24 \
+                --set optim.learning_rate=1e-2 --set run.eval_every=60 --set run.save_every=60 \
+                --set adapter.lora.rank=4 --set model.compute=f32";
+    let training = training(more);
+    let path = training.path("rows.jsonl");
+    let rows = std::fs::read_to_string(&path).expect("rows");
+    std::fs::write(&path, rows.repeat(4)).expect("written");
+    let exact = |out: &str| {
+        let metrics = std::fs::read_to_string(training.path(out).join("metrics.jsonl"));
+        let metrics = metrics.expect("metrics");
+        let lines = metrics.lines().filter_map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            line["eval_exact_match"].as_f64()
+        });
+        lines.collect::<Vec<f64>>()
+    };
+    let plugins = "--plugins lora,fsdp --set sharding.fsdp.offload=params";
+    let threads = training.succeed("threads", &format!("{plugins} --ranks 2"));
+    let found = exact("threads");
+    assert_eq!((found[0], found.last()), (0.0, Some(&1.0)), "{found:?}");
+    let plugins = plugins.replace("fsdp ", "fsdp,mpi ");
+    let apart = processes(&training, 2, "processes", &plugins);
+    assert!(apart == threads);
+    assert_eq!(exact("processes"), found);
+    let both = processes(&training, 2, "both", &format!("{plugins} --ranks 2"));
+    assert_eq!(both.metrics.len(), threads.metrics.len());
+    assert_eq!(exact("both").last(), Some(&1.0));
+}
+
 /// Their calls pass through pinned memory of each process.
 #[test]
 fn processes_on_memory_that_the_host_cannot_touch_train_to_the_bits_of_threads_on_cpu() {

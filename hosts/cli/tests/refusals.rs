@@ -22,17 +22,7 @@ const TRAIN: &str = "train --threads 1 --data rows.jsonl --set model.compute=f32
                      --set run.epochs=2 --set data.eval_split=1";
 
 /// Refusals of `train`; OUT is `out`.
-const TRAINING: [Case; 22] = [
-    (
-        "--model model --ranks 2 --plugins lora,fsdp --set run.eval_answers=3",
-        2,
-        "run.eval_answers needs one rank with all weights on its device, found 2 ranks",
-    ),
-    (
-        "--model model --plugins lora,fsdp --set sharding.fsdp.offload=params --set run.eval_answers=3",
-        2,
-        "run.eval_answers needs one rank | found 1 rank that moves weights",
-    ),
+const TRAINING: [Case; 20] = [
     (
         "--model missing --plugins lora",
         4,
@@ -137,12 +127,7 @@ const TRAINING: [Case; 22] = [
 ];
 
 /// Refusals of other commands, as complete lines.
-const OTHERS: [Case; 17] = [
-    (
-        "eval --model model --data rows.jsonl --plugins fsdp --ranks 2 --answers 1",
-        2,
-        "run.eval_answers needs one rank",
-    ),
+const OTHERS: [Case; 16] = [
     (
         "eval --model missing --data rows.jsonl --plugins nf4",
         4,
@@ -154,9 +139,9 @@ const OTHERS: [Case; 17] = [
         "has no tensor `lm_head.weight`",
     ),
     (
-        "generate --model model --plugins fsdp --set sharding.fsdp.offload=params --prompt ab",
+        "generate --model model --ranks 2 --prompt ab",
         2,
-        "generating needs one rank with all weights on its device",
+        "sharding `single` serves one rank",
     ),
     (
         "merge --model model --adapter narrow --out out",

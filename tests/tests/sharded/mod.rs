@@ -226,7 +226,8 @@ impl Strategy {
         all
     }
 
-    fn plugin(self) -> &'static str {
+    /// Its plugin.
+    pub fn plugin(self) -> &'static str {
         match self {
             Strategy::Single => "single",
             Strategy::Ddp => "ddp",
@@ -260,7 +261,8 @@ impl Variant {
         }
     }
 
-    fn keys(&self) -> Vec<(String, String)> {
+    /// The options of its strategy.
+    pub fn keys(&self) -> Vec<(String, String)> {
         let key = |name: &str, value: String| (format!("sharding.fsdp.{name}"), value);
         let strategy = match self.strategy {
             Strategy::Single | Strategy::Ddp => return Vec::new(),

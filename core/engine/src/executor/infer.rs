@@ -1,9 +1,12 @@
-//! Tokens and the cache of earlier ones -> the logits of the wanted tokens.
+//! Tokens and the cache of earlier ones -> the logits of the wanted tokens, by the schedule of an
+//! evaluation: each unit's weights come to the device as they do there.
 
 use espalier_compile::program::{Extent, Program, ValueLocation};
 use espalier_data::MicroBatch;
+use espalier_interface::schedule::{Act, Action};
 use espalier_interface::{PluginError, Stream};
 use espalier_plan::plan::Generation;
+use espalier_plan::step_plan::Task;
 
 use super::prepared_kernels::PreparedUnit;
 use super::window::{Numbers, Window};
@@ -23,6 +26,9 @@ impl Executor {
     /// `micro.sequences` names the cache slot of each sequence, `micro.positions` the place of a
     /// token in it. Labels are not read. A slot keeps its content until its positions are written
     /// again or a step runs.
+    ///
+    /// All ranks of a run call this at once, each with tokens of its own: those of other ranks may
+    /// be others, or none.
     ///
     /// # Panics
     /// Where `wanted` is not strictly increasing or exceeds the tokens.
@@ -51,16 +57,26 @@ impl Executor {
         };
         let numbers = self.begin((0, micro), Pass::Evaluate, position)?;
         let head = program.units.len() - 1;
-        for unit in &units[..head] {
-            for launch in &unit.forward {
-                self.launch(launch, &numbers, Window::whole(numbers.tokens), &[])?;
+        let mut compute = |task: &Task| {
+            let Action { act, unit, .. } = task.action;
+            if act != Act::Forward {
+                return self.transfer(task, &[numbers]);
             }
-        }
-        let hidden = program.units[head - 1]
-            .hidden
-            .ok_or_else(|| missing("hidden"))?;
-        self.gather_rows(hidden, wanted)?;
-        self.logits_of(program, &units[head], &numbers, wanted.len() as u64, take)
+            self.since_wait.given(act, unit);
+            if unit == head {
+                let hidden = program.units[head - 1].hidden;
+                self.gather_rows(hidden.ok_or_else(|| missing("hidden"))?, wanted)?;
+                let rows = Numbers {
+                    tokens: wanted.len() as u64,
+                    ..numbers
+                };
+                return self.logits_of(program, (&units[head], task), &rows, take);
+            }
+            let mut launches = units[unit].forward.iter();
+            let window = Window::whole(numbers.tokens);
+            launches.try_for_each(|launch| self.launch(launch, &numbers, window, &task.regions))
+        };
+        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)
     }
 
     /// The program that generates, and its kernels.
@@ -90,25 +106,20 @@ impl Executor {
         self.since_wait.during("copy", moved)
     }
 
-    /// Runs the head on the first `rows` hidden states.
+    /// Runs the head on the first hidden states, as many as `numbers` has tokens.
     fn logits_of(
         &self,
         program: &Program,
-        head: &PreparedUnit,
+        (head, task): (&PreparedUnit, &Task),
         numbers: &Numbers,
-        rows: u64,
         take: &mut dyn FnMut(usize, &[f64]),
     ) -> Result<()> {
         let unit = program.units.last().expect("a model has a head");
         let place = unit.logits.ok_or_else(|| missing("logits"))?;
-        let numbers = Numbers {
-            tokens: rows,
-            ..*numbers
-        };
         let mut row = 0;
         for window in numbers.windows(unit.max_tokens) {
             for launch in &head.forward {
-                self.launch(launch, &numbers, window, &[])?;
+                self.launch(launch, numbers, window, &task.regions)?;
             }
             let bytes = place.extent.bytes(window.tokens, 0);
             let range = self.storage.arena_range(place.offset, bytes);

@@ -63,6 +63,20 @@ pub struct Generation {
     pub max_tokens: u64,
 }
 
+impl Generation {
+    /// The limits of each of `ranks` ranks that share the sequences.
+    pub fn of_rank(self, ranks: u32) -> Self {
+        let slots = self.cache.slots.div_ceil(u64::from(ranks));
+        Generation {
+            cache: CacheShape {
+                slots,
+                ..self.cache
+            },
+            ..self
+        }
+    }
+}
+
 /// Host memory, as the operating system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBytes {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use espalier_compile::program::CacheShape;
 use espalier_data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
 use espalier_engine::exact_match::ExactMatch;
-use espalier_engine::executor::Executor;
+use espalier_engine::team::Team;
 use espalier_plan::plan::Generation;
 use espalier_system::files::ModelDirectory;
 use espalier_system::stop::StopFlag;
@@ -83,14 +83,14 @@ impl Questions {
         demand(&self.list)
     }
 
-    /// Answers them greedily with a model's own weights, and counts answers equal to the expected
+    /// Answers them greedily with a run's own weights, and counts answers equal to the expected
     /// text without surrounding white space. Where rows were read without a tokenizer, tokens are
     /// compared.
     ///
     /// # Errors
     /// As [`Generator::answer`]; tokens that the tokenizer cannot decode.
-    pub fn answer(&self, executor: &Executor, stop: &StopFlag) -> Result<ExactMatch, Error> {
-        let mut generator = Generator::new(executor, Sampling::default(), &self.ends, stop)?;
+    pub fn answer(&self, team: &Team, stop: &StopFlag) -> Result<ExactMatch, Error> {
+        let mut generator = Generator::new(team, Sampling::default(), &self.ends, stop)?;
         let request = |question: &'_ Question| question.expected.len() + BEYOND;
         let requests: Vec<Request<'_>> = self
             .list

@@ -2,19 +2,26 @@
 //!
 //! A pass either prefills prompts (packed, long ones in parts) or decodes one token of every active
 //! sequence. A sequence that ends frees its slot for the next prompt. A token's bits depend on its
-//! own sequence alone, so an answer does not depend on the other ones.
+//! own sequence alone, so an answer depends neither on the other ones nor on the number of ranks.
+//!
+//! Ranks share the slots. All make each pass together, also one that has no sequence in it: the
+//! weights of others may pass through it. The rank of a sequence chooses its next token and sends
+//! it to all, so that every process has the same answers.
 
 use std::time::Instant;
 
-use espalier_data::MicroBatch;
-use espalier_engine::executor::Executor;
+use espalier_engine::team::Team;
 use espalier_plan::plan::Generation;
 use espalier_system::failure::UsageError;
-use espalier_system::stop::StopFlag;
+use espalier_system::stop::{Interrupted, StopFlag};
 
 use super::not_finite::LogitsNotFinite;
 use super::sampling::{Draw, Sampling};
+use super::share::Share;
 use crate::Error;
+
+/// What a rank sends where the logits are not finite.
+const NO_TOKEN: i32 = -1;
 
 /// A prompt to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +76,15 @@ pub struct Speed {
     pub decode_secs: f64,
 }
 
-/// Generates answers with an executor's own weights.
+/// Generates answers with a run's own weights, on all of its ranks.
 pub struct Generator<'a> {
-    executor: &'a Executor,
+    team: &'a Team,
+    /// The limits of each rank.
     generation: Generation,
     sampling: Sampling,
     ends: Vec<i32>,
     stop: StopFlag,
-    /// The tokens whose keys and values each slot holds.
+    /// The tokens whose keys and values each slot holds. The slots of all ranks take turns.
     held: Vec<Vec<i32>>,
     /// Prompts answered so far: each prompt has its own random draws.
     answered: usize,
@@ -89,25 +97,26 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// Invalid sampling options, a plan without generation.
     pub fn new(
-        executor: &'a Executor,
+        team: &'a Team,
         sampling: Sampling,
         ends: &[i32],
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         sampling.check()?;
-        let generation = executor.generation().ok_or_else(|| {
+        let generation = team.first().generation().ok_or_else(|| {
             Error::Usage(UsageError {
                 message: "the plan of this run generates nothing".to_owned(),
                 next_step: "open the session to generate".to_owned(),
             })
         })?;
+        let slots = generation.cache.slots as usize * team.world().ranks as usize;
         Ok(Generator {
-            executor,
+            team,
             generation,
             sampling,
             ends: ends.to_vec(),
             stop: stop.clone(),
-            held: vec![Vec::new(); generation.cache.slots as usize],
+            held: vec![Vec::new(); slots],
             answered: 0,
             speed: Speed::default(),
         })
@@ -151,7 +160,10 @@ impl<'a> Generator<'a> {
             if live.is_empty() {
                 break;
             }
-            self.stop.check()?;
+            // Every process stops before the same pass.
+            if let Some(signal) = self.team.asked(&self.stop, 0)?.stop {
+                return Err(Error::Interrupted(Interrupted { signal }));
+            }
             let made = self.pass(&mut live)?;
             for (at, token) in made {
                 let one = &mut live[at];
@@ -232,39 +244,34 @@ impl<'a> Generator<'a> {
         let unfinished = |one: &Live| one.end.is_none();
         let reading = |one: &Live| self.held[one.slot].len() < one.prompt;
         let prefill = live.iter().any(|one| unfinished(one) && reading(one));
-        let mut micro = MicroBatch {
-            cu_seqlens: vec![0],
-            ..MicroBatch::default()
-        };
-        let (mut parts, mut wanted) = (Vec::new(), Vec::new());
+        let ranks = self.team.world().ranks as usize;
+        let mut shares = vec![Share::new(); ranks];
+        let mut parts = Vec::new();
         for (at, one) in live.iter().enumerate().filter(|(_, one)| unfinished(one)) {
             if prefill && !reading(one) {
                 continue;
             }
+            let share = &mut shares[one.slot % ranks];
             let (first, room) = (
                 self.held[one.slot].len(),
-                self.generation.max_tokens as usize - micro.tokens.len(),
+                self.generation.max_tokens as usize - share.micro.tokens.len(),
             );
             let part = &one.tokens[first..one.tokens.len().min(first + room)];
             if part.is_empty() {
                 continue;
             }
-            micro.tokens.extend(part);
-            micro
-                .positions
-                .extend((first..first + part.len()).map(|position| position as i32));
-            micro.cu_seqlens.push(micro.tokens.len() as i32);
-            micro.sequences.push(one.slot as i32);
+            share.push(one.slot / ranks, first, part);
             parts.push((one.slot, part.to_vec()));
             if first + part.len() == one.tokens.len() {
-                wanted.push((at, micro.tokens.len() as u64 - 1));
+                share.want_last(at);
             }
         }
-        let made = self.choose(&micro, &wanted, live)?;
+        let made = self.choose(&shares, live)?;
         for (slot, part) in parts {
             self.held[slot].extend(part);
         }
-        let (secs, tokens) = (begin.elapsed().as_secs_f64(), micro.tokens.len() as u64);
+        let tokens = shares.iter().map(|share| share.micro.tokens.len() as u64);
+        let (secs, tokens) = (begin.elapsed().as_secs_f64(), tokens.sum::<u64>());
         if prefill {
             self.speed.prefill_tokens += tokens;
             self.speed.prefill_secs += secs;
@@ -275,30 +282,33 @@ impl<'a> Generator<'a> {
         Ok(made)
     }
 
-    /// Runs a micro-batch and chooses the next token at each position of `wanted`.
-    fn choose(
-        &self,
-        micro: &MicroBatch,
-        wanted: &[(usize, u64)],
-        live: &[Live],
-    ) -> Result<Vec<(usize, i32)>, Error> {
-        let rows: Vec<u64> = wanted.iter().map(|&(_, row)| row).collect();
-        let mut chosen = Vec::with_capacity(wanted.len());
-        self.executor.infer(micro, &rows, &mut |row, logits| {
-            let at = wanted[row].0;
-            let draw = Draw {
-                prompt: live[at].draw,
-                place: live[at].made() as u32,
-            };
-            chosen.push((at, self.sampling.choose(logits, draw)));
+    /// Runs the share of each rank and chooses the next token of each sequence that wants one.
+    fn choose(&self, shares: &[Share], live: &[Live]) -> Result<Vec<(usize, i32)>, Error> {
+        let sampling = &self.sampling;
+        let mut received = self.team.each(|executor| {
+            let share = &shares[executor.peers().rank() as usize];
+            let mut chosen = Vec::new();
+            executor.infer(&share.micro, &share.rows(), &mut |row, logits| {
+                let one = &live[share.wanted[row].0];
+                let draw = Draw {
+                    prompt: one.draw,
+                    place: one.made() as u32,
+                };
+                let token = sampling.choose(logits, draw).unwrap_or(NO_TOKEN);
+                chosen.extend(token.to_le_bytes());
+            })?;
+            executor.peers().exchange("chosen tokens", &chosen)
         })?;
-        let token = |(at, token): (usize, Option<i32>)| match token {
-            Some(token) => Ok((at, token)),
-            None => Err(Error::LogitsNotFinite(LogitsNotFinite {
+        let received = received.swap_remove(0);
+        let each = shares.iter().zip(&received);
+        let mut made: Vec<(usize, i32)> = each.flat_map(|(share, sent)| share.made(sent)).collect();
+        made.sort_unstable_by_key(|&(at, _)| at);
+        match made.iter().find(|&&(_, token)| token == NO_TOKEN) {
+            None => Ok(made),
+            Some(&(at, _)) => Err(Error::LogitsNotFinite(LogitsNotFinite {
                 token: live[at].made() as u64 + 1,
             })),
-        };
-        chosen.into_iter().map(token).collect()
+        }
     }
 }
 

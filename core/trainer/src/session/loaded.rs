@@ -1,13 +1,12 @@
-//! A resolved config -> a model on its device, ready for generation.
+//! A resolved config -> a model on its devices, ready for generation.
 
 use espalier_config::ResolvedConfig;
 use espalier_data::TextTokenizer;
-use espalier_engine::executor::Executor;
 use espalier_engine::observer::{Event, Observer};
+use espalier_engine::team::Team;
 use espalier_interface::Role;
 use espalier_plan::plan::Generation;
 use espalier_registry::PluginIdentity;
-use espalier_system::failure::UsageError;
 use espalier_system::files::ModelDirectory;
 use espalier_system::memory;
 use espalier_system::stop::StopFlag;
@@ -18,8 +17,8 @@ use crate::{Error, weights};
 
 /// A model for generation.
 pub struct Loaded {
-    /// The model, its adapter and its cache.
-    pub executor: Executor,
+    /// The ranks, with the model, its adapter and its cache.
+    pub team: Team,
     /// Its tokenizer.
     pub tokenizer: TextTokenizer,
     /// The tokens that end an answer.
@@ -55,14 +54,6 @@ pub fn load(
         read = Some((tokenizer, ends));
         Ok(generation)
     })?;
-    if session.run.plan.demand.world.ranks > 1 || session.run.plan.step_plan.moves() {
-        return Err(Error::Usage(UsageError {
-            message: "generating needs one rank with all weights on its device".to_owned(),
-            next_step:
-                "leave --ranks out, and name no strategy that moves weights (`--plugins single`)"
-                    .to_owned(),
-        }));
-    }
     session.check_patterns(resolved)?;
     session
         .run
@@ -74,13 +65,24 @@ pub fn load(
         directory,
         components,
         run,
+        others,
+        collectives,
         ..
     } = session;
     let by_role = components.by_role();
-    let loaded = weights::load(resolved.config(), &directory, &components, run, observer);
-    let (executor, _) = loaded.map_err(|error| error.naming(&by_role))?;
+    let runs = std::iter::once(run).chain(others).collect();
+    let config = resolved.config();
+    let loaded = weights::load_team(
+        config,
+        &directory,
+        &components,
+        runs,
+        &collectives,
+        observer,
+    );
+    let (team, _) = loaded.map_err(|error| error.naming(&by_role))?;
     Ok(Loaded {
-        executor,
+        team,
         tokenizer,
         ends,
         components: by_role,

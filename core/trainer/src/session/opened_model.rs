@@ -10,7 +10,6 @@ use espalier_engine::ranks::{ranks_of_process, world_of_run};
 use espalier_interface::model::Model;
 use espalier_interface::{Device, DeviceInfo, ErrorCode};
 use espalier_plan::plan::{self, Demand, HostBytes, Purpose};
-use espalier_plan::resident;
 use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{self, Collectives, Components};
 use espalier_registry::{ComponentSources, Registry, SearchPath, answer, sections};
@@ -27,7 +26,6 @@ use super::limits::{limits, limits_without_rows, micro_batches_without_rows};
 use super::process_context::ProcessContext;
 use super::rows::{Rows, RowsModel, RunData};
 use crate::Error;
-use crate::generate::Questions;
 
 /// The part of a session that exists before its rows are read.
 pub struct OpenedModel<'a> {
@@ -182,7 +180,7 @@ impl<'a> OpenedModel<'a> {
             generation: data
                 .as_ref()
                 .and_then(|data| data.questions.as_ref())
-                .map(Questions::demand),
+                .map(|questions| questions.demand().of_rank(self.world.ranks)),
             world: self.world,
             micro_batches: of_a_step.div_ceil(u64::from(self.world.ranks)),
         };
@@ -221,7 +219,6 @@ impl<'a> OpenedModel<'a> {
         }
         let others = runs.split_off(1);
         let run = runs.remove(0);
-        resident::check_answers(&run.plan)?;
         Ok(Session {
             directory: self.directory,
             components: self.components,

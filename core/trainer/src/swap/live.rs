@@ -14,7 +14,6 @@ use espalier_engine::team::Team;
 use espalier_interface::adaptation::Site;
 use espalier_interface::{ErrorCode, MemoryKind, Role, WeightLayout};
 use espalier_plan::plan::{self, Demand, Flops, HostBytes, RunPlan};
-use espalier_plan::resident;
 use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{Components, Replacement};
 use espalier_registry::{PluginFailure, PluginIdentity, Registry, SearchPath, answer};
@@ -296,7 +295,6 @@ impl Live<'_> {
                 available: memory::available_bytes(),
             },
         )?;
-        resident::check_answers(&plan)?;
         Ok(PreparedRun::new(plan, device, &self.components.backend)?)
     }
 

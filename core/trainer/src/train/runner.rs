@@ -232,10 +232,7 @@ impl Runner<'_> {
             Ok(stop.check()?)
         })?;
         let questions = self.data.questions.as_ref();
-        let answered = questions.map(|questions| {
-            let executor = self.live.team.only("run.eval_answers")?;
-            questions.answer(executor, stop)
-        });
+        let answered = questions.map(|questions| questions.answer(&self.live.team, stop));
         let answered = answered.transpose()?;
         let metrics = EvalMetrics {
             step: self.progress.step,

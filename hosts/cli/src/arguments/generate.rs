@@ -18,6 +18,7 @@ pub const MAX_TOKENS: usize = 256;
     host generate --model models/llama --prompt \"Once upon a time\"\n  \
     host generate --run runs/first --prompt \"What is a tree?\" --temperature 0.7 --top-p 0.9\n  \
     host generate --run runs/first --prompts questions.txt > answers.jsonl\n  \
+    host generate --run runs/first --plugins nf4,fsdp --ranks 2 --prompt \"What is a tree?\"\n  \
     host generate --model models/chat --chat --system \"Answer in one sentence.\"")]
 pub struct GenerateArguments {
     #[command(flatten)]
@@ -67,6 +68,9 @@ pub struct GenerateArguments {
     /// Tokens of prompt and answer together; as many as needed where left out, at most 4096 to talk
     #[arg(long, value_name = "N")]
     pub context: Option<u64>,
+    /// Rank threads of this process: they share the prompts, or the weights of one
+    #[arg(long, value_name = "N", overrides_with = "ranks")]
+    ranks: Option<u64>,
     /// Seed of the draws; run.seed (42) where left out
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
@@ -89,6 +93,7 @@ impl GenerateArguments {
             sources = sources.recorded("--run", recorded(run)?);
         }
         let template = self.chat_template.clone();
+        let sources = with_flag(sources, "--ranks", "run.ranks", self.ranks);
         let sources = with_flag(sources, "--chat-template", "data.chat_template", template);
         Ok(with_flag(sources, "--seed", "run.seed", self.seed))
     }
@@ -105,13 +110,6 @@ impl GenerateArguments {
                 unread::COMPARISON,
                 unread::ROWS,
                 unread::OUTPUT,
-                &[
-                    "run.ranks",
-                    "run.peer_timeout_secs",
-                    "run.join_timeout_secs",
-                    "run.device_collective",
-                    "collective.",
-                ],
             ],
             but: &["data.chat_template"],
         })

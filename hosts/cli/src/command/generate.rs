@@ -137,7 +137,7 @@ impl<'a> Talk<'a> {
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         let sampling = arguments.sampling(resolved.config().run.seed);
-        let generator = Generator::new(&loaded.executor, sampling, &loaded.ends, stop)?;
+        let generator = Generator::new(&loaded.team, sampling, &loaded.ends, stop)?;
         Ok(Talk {
             arguments,
             loaded,
