@@ -19,6 +19,8 @@ pub enum Origin {
     Set(String),
     /// A flag of the command line.
     Flag(String),
+    /// The record of a run, which a flag names.
+    Record(String),
 }
 
 impl fmt::Display for Origin {
@@ -28,7 +30,7 @@ impl fmt::Display for Origin {
             Origin::File(path, line) => write!(f, "{}:{line}", path.display()),
             Origin::Environment(variable) => write!(f, "environment {variable}"),
             Origin::Set(key) => write!(f, "--set {key}"),
-            Origin::Flag(flag) => write!(f, "{flag}"),
+            Origin::Flag(flag) | Origin::Record(flag) => write!(f, "{flag}"),
         }
     }
 }

@@ -127,8 +127,8 @@ impl ResolvedConfig {
         values: Map<String, Value>,
         sets: &[String],
     ) -> Result<Self, ConfigError> {
-        let below = Sources::default().recorded(BELOW, self.values());
-        let sources = sets.iter().fold(below.recorded(flag, values), Sources::set);
+        let below = Sources::default().below(BELOW, self.values());
+        let sources = sets.iter().fold(below.below(flag, values), Sources::set);
         self.again(&sources)
     }
 
@@ -147,7 +147,7 @@ impl ResolvedConfig {
         let Value::Object(values) = values else {
             unreachable!("it was a table before")
         };
-        self.again(&Sources::default().recorded(BELOW, values))
+        self.again(&Sources::default().below(BELOW, values))
     }
 
     /// This config with `values` by their dotted keys, which `whence` gave; `null` unsets.

@@ -16,7 +16,7 @@ const PREFIX: &str = "HOST__";
 /// The user's settings, in the order in which later layers win over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    recorded: Vec<(String, Map<String, Value>)>,
+    below: Vec<(Origin, Map<String, Value>)>,
     files: Vec<PathBuf>,
     environment: Vec<(String, String)>,
     sets: Vec<String>,
@@ -38,7 +38,13 @@ impl Sources {
 
     /// Adds what `flag` (`--run`) found on record, as the weakest layer.
     pub fn recorded(mut self, flag: &str, values: Map<String, Value>) -> Self {
-        self.recorded.push((flag.into(), values));
+        self.below.push((Origin::Record(flag.into()), values));
+        self
+    }
+
+    /// Adds a whole config, as `flag` gave it, below the files.
+    pub(super) fn below(mut self, flag: &str, values: Map<String, Value>) -> Self {
+        self.below.push((Origin::Flag(flag.into()), values));
         self
     }
 
@@ -72,9 +78,9 @@ impl Sources {
 
     /// All layers, the weakest first.
     pub(super) fn layers(&self) -> Result<Vec<Layer>, ConfigError> {
-        let recorded = self.recorded.iter();
-        let mut layers: Vec<Layer> = recorded
-            .map(|(flag, values)| Layer::new(Origin::Flag(flag.clone()), values.clone()))
+        let below = self.below.iter();
+        let mut layers: Vec<Layer> = below
+            .map(|(origin, values)| Layer::new(origin.clone(), values.clone()))
             .collect();
         for path in &self.files {
             layers.push(Layer::from_file(path)?);

@@ -16,8 +16,6 @@ use crate::trained_weights::EXPANDED;
 
 /// Most names that an error lists.
 const MOST_NAMES: usize = 12;
-/// The origin of patterns that come from the record of a finished run.
-const ON_RECORD: &str = "--run";
 
 /// Refuses patterns that match nothing, and those that match only what they cannot change.
 ///
@@ -159,10 +157,10 @@ pub fn check_sites(
 }
 
 /// The patterns of `key` that the command line or its files give; empty where they come from the
-/// record of a finished run.
+/// record of a run.
 fn written<'a, T>(resolved: &ResolvedConfig, key: &str, patterns: &'a [T]) -> &'a [T] {
     match resolved.origin(key) {
-        Origin::Flag(flag) if flag == ON_RECORD => &[],
+        Origin::Record(_) => &[],
         _ => patterns,
     }
 }

@@ -220,7 +220,7 @@ impl Folders<'_> {
             by_config_file: false,
         };
         let (reason, by_config_file) = match &self.by {
-            Origin::File(..) => (format!("{KEY} of {}", self.by), true),
+            Origin::File(..) | Origin::Record(_) => (format!("{KEY} of {}", self.by), true),
             Origin::Default => (KEY.to_owned(), false),
             by => (by.to_string(), false),
         };

@@ -105,7 +105,8 @@ impl Registry {
 
 impl ComponentSources {
     /// Reports, once per process, which of several components of a name is used, and which
-    /// libraries cannot be used. Also what comes from a folder that a config file names.
+    /// libraries cannot be used. Also what comes from a folder that a config file or
+    /// the record of a run names.
     pub fn tell(&self) {
         for place in &self.used {
             let (component, from) = (&place.component, &place.from);
@@ -118,7 +119,8 @@ impl ComponentSources {
             }
             if let (true, Some(folder)) = (place.by_config_file, &place.folder) {
                 notice::once(&format!(
-                    "`{component}` is the library {from}, from a folder that a config file names ({folder})"
+                    "`{component}` is the library {from}, from a folder that a config file or the \
+                     record of a run names ({folder})"
                 ));
             }
         }
