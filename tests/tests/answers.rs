@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
 use espalier_config::{ResolvedConfig, Sources, resolve};
-use espalier_engine::observer::Unobserved;
+use espalier_engine::observer::{Event, Observer, Unobserved};
 use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::{evaluate, train};
@@ -40,6 +41,18 @@ fn config(place: &Path, out: &str, keys: &[(&str, String)]) -> ResolvedConfig {
     let set =
         |sources: Sources, (key, value): &(&str, String)| sources.set(format!("{key}={value}"));
     resolve(&keys.iter().fold(sources, set)).expect("a config")
+}
+
+/// The answers told so far, and all.
+#[derive(Default)]
+struct Told(Mutex<Vec<[u64; 2]>>);
+
+impl Observer for Told {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::AnswerProgress { done, total } = *event {
+            self.0.lock().expect("no panic").push([done, total]);
+        }
+    }
 }
 
 #[test]
@@ -96,8 +109,19 @@ fn training_learns_the_answers_and_counts_them() {
             ("run.eval_answers", "100".to_owned()),
         ],
     );
-    let found = evaluate::run(&evaluated, &Unobserved, &StopFlag::new()).expect("an evaluation");
+    let told = Told::default();
+    let found = evaluate::run(&evaluated, &told, &StopFlag::new()).expect("an evaluation");
     assert_eq!((found.exact_match, found.answers), (Some(1.0), Some(4)));
+    // Each answer is told as it ends.
+    let told = told.0.into_inner().expect("no panic");
+    assert!(
+        told.first() == Some(&[0, 4]) && told.last() == Some(&[4, 4]),
+        "{told:?}"
+    );
+    assert!(told.is_sorted(), "{told:?}");
+    // 0 asks nothing.
+    let none = config(place, "unused", &[("run.eval_answers", "0".to_owned())]);
+    assert_eq!(none.config().run.eval_answers, None);
 }
 
 /// Shards and offloaded weights: the counts of one rank, and no bit of the training changes.

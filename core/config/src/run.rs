@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The keys of `[run]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,9 @@ pub struct RunOptions {
     /// Writes the params of the step with the lowest held-out loss in place of the last step's, and
     /// keeps its checkpoint.
     pub keep_best: bool,
-    /// Held-out rows that every evaluation also answers, greedily, to count exact matches.
+    /// Held-out rows that every evaluation also answers, greedily, to count exact matches; 0 unsets
+    /// it.
+    #[serde(deserialize_with = "unless_zero")]
     pub eval_answers: Option<u64>,
     /// The backend's name (`--backend`); unset: `cpu`.
     pub backend: Option<String>,
@@ -96,6 +98,12 @@ impl RunOptions {
         "probe_timeout_secs",
         "plugin_timeout_secs",
     ];
+}
+
+/// A count, of which 0 is none.
+fn unless_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let count = Option::<u64>::deserialize(deserializer)?;
+    Ok(count.filter(|&count| count > 0))
 }
 
 impl Default for RunOptions {

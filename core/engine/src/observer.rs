@@ -92,6 +92,13 @@ pub enum Event<'a> {
         /// Steps in all.
         total: u64,
     },
+    /// A held-out row was answered.
+    AnswerProgress {
+        /// Rows answered.
+        done: u64,
+        /// Rows in all.
+        total: u64,
+    },
     /// The effect of a quantizer option on a site was measured.
     OptionMeasured {
         /// The site.

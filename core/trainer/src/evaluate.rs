@@ -120,7 +120,7 @@ fn evaluate(
     if !outcome.loss.is_finite() {
         return Err(team.evaluation_not_finite(&rows, config.run.seed).into());
     }
-    let answered = questions.map(|questions| questions.answer(&team, stop));
+    let answered = questions.map(|questions| questions.answer(&team, observer, stop));
     let answered = answered.transpose()?;
     Ok(Evaluation {
         loss: outcome.loss,

@@ -275,6 +275,11 @@ impl Observer for Progress {
                     format!("{done}/{total}")
                 });
             }
+            Event::AnswerProgress { done, total } if self.draws() => {
+                self.work(state, "answering", [done, total], |_| {
+                    format!("{done}/{total}")
+                });
+            }
             Event::OptionMeasured {
                 site,
                 option,

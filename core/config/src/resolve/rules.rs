@@ -45,7 +45,6 @@ fn run(resolved: &ResolvedConfig) -> Result<(), ConfigError> {
     )?;
     resolved.counts("run.save_every", run.save_every)?;
     resolved.counts("run.eval_every", run.eval_every)?;
-    resolved.counts("run.eval_answers", run.eval_answers)?;
     resolved.counts("run.stop_after_worse", run.stop_after_worse)?;
     let by_held_out_loss = [
         ("run.stop_after_worse", run.stop_after_worse.is_some()),

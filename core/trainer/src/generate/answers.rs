@@ -5,6 +5,7 @@ use std::sync::Arc;
 use espalier_compile::program::CacheShape;
 use espalier_data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
 use espalier_engine::exact_match::ExactMatch;
+use espalier_engine::observer::{Event, Observer};
 use espalier_engine::team::Team;
 use espalier_plan::plan::Generation;
 use espalier_system::files::ModelDirectory;
@@ -83,13 +84,18 @@ impl Questions {
         demand(&self.list)
     }
 
-    /// Answers them greedily with a run's own weights, and counts answers equal to the expected
-    /// text without surrounding white space. Where rows were read without a tokenizer, tokens are
-    /// compared.
+    /// Answers them greedily with a run's own weights, reports each answer as it ends, and counts
+    /// answers equal to the expected text without surrounding white space. Where rows were read
+    /// without a tokenizer, tokens are compared.
     ///
     /// # Errors
     /// As [`Generator::answer`]; tokens that the tokenizer cannot decode.
-    pub fn answer(&self, team: &Team, stop: &StopFlag) -> Result<ExactMatch, Error> {
+    pub fn answer(
+        &self,
+        team: &Team,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<ExactMatch, Error> {
         let mut generator = Generator::new(team, Sampling::default(), &self.ends, stop)?;
         let request = |question: &'_ Question| question.expected.len() + BEYOND;
         let requests: Vec<Request<'_>> = self
@@ -100,7 +106,16 @@ impl Questions {
                 max_new_tokens: request(question),
             })
             .collect();
-        let answers = generator.answer(&requests, &mut |_, _| Ok(Flow::Continue))?;
+        let (mut done, total) = (0, self.list.len() as u64);
+        observer.observe(&Event::AnswerProgress { done, total });
+        let answers = generator.answer_counted(
+            &requests,
+            &mut |_, _| Ok(Flow::Continue),
+            &mut |answered| {
+                done += answered;
+                observer.observe(&Event::AnswerProgress { done, total });
+            },
+        )?;
         let mut right = 0;
         for (question, answer) in self.list.iter().zip(&answers) {
             let expected = without_end(&question.expected, &self.ends);

@@ -143,6 +143,19 @@ impl<'a> Generator<'a> {
         requests: &[Request<'_>],
         watch: &mut dyn FnMut(usize, i32) -> Result<Flow, Error>,
     ) -> Result<Vec<Answer>, Error> {
+        self.answer_counted(requests, watch, &mut |_| ())
+    }
+
+    /// As [`Generator::answer`]; `count` receives the number of answers that have just ended.
+    ///
+    /// # Errors
+    /// As [`Generator::answer`].
+    pub fn answer_counted(
+        &mut self,
+        requests: &[Request<'_>],
+        watch: &mut dyn FnMut(usize, i32) -> Result<Flow, Error>,
+        count: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Answer>, Error> {
         requests
             .iter()
             .try_for_each(|request| self.check(request.prompt))?;
@@ -181,6 +194,7 @@ impl<'a> Generator<'a> {
                     _ => None,
                 };
             }
+            let before = live.len();
             live.retain_mut(|one| match one.end {
                 None => true,
                 Some(end) => {
@@ -189,6 +203,9 @@ impl<'a> Generator<'a> {
                     false
                 }
             });
+            if live.len() < before {
+                count((before - live.len()) as u64);
+            }
         }
         self.answered += requests.len();
         let answered = answers.into_iter();

@@ -232,7 +232,8 @@ impl Runner<'_> {
             Ok(stop.check()?)
         })?;
         let questions = self.data.questions.as_ref();
-        let answered = questions.map(|questions| questions.answer(&self.live.team, stop));
+        let answered =
+            questions.map(|questions| questions.answer(&self.live.team, self.observer, stop));
         let answered = answered.transpose()?;
         let metrics = EvalMetrics {
             step: self.progress.step,
