@@ -109,6 +109,21 @@ impl ChatTemplate {
         }
     }
 
+    /// The text of the template `choice`, as [`ChatTemplate::open`] finds it; none where it is the
+    /// tokenizer's own.
+    ///
+    /// # Errors
+    /// [`DataError::Io`], [`DataError::Option`].
+    pub fn chosen_text(
+        model_dir: &Path,
+        choice: Option<&str>,
+    ) -> Result<Option<String>, DataError> {
+        match choice {
+            None | Some(OWN) => Ok(None),
+            Some(name) => Ok(Some(chosen(model_dir, name)?.1)),
+        }
+    }
+
     /// The text of `messages`, followed by the generation prompt where it is added.
     ///
     /// # Errors

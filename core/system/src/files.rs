@@ -36,9 +36,9 @@ pub use file_kind::FileKind;
 pub use hub_cache::{HubCache, RepoKind};
 pub use json_file::read_object;
 pub use lock::wait_for;
-pub use model_directory::ModelDirectory;
+pub use model_directory::{CHAT_TEMPLATE, ModelDirectory};
 pub use model_export::{
-    Existing, GroupSink, MAX_SHARD_BYTES, NewModel, refuse_existing, write_model,
+    Existing, GroupSink, MAX_SHARD_BYTES, NewModel, copy_files, refuse_existing, write_model,
     write_model_groups, write_pending_model,
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};

@@ -38,6 +38,32 @@ impl Export {
         self.pending.as_ref().map(hashed).transpose()
     }
 
+    /// Adds the files of the tokenizer of `model`, and `chat_template` where the run chose another
+    /// one than the tokenizer's. transformers and PEFT look for them beside the weights.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a full disk or another write error.
+    pub fn with_tokenizer(
+        self,
+        model: &ModelDirectory,
+        chat_template: Option<&str>,
+    ) -> Result<Self, Error> {
+        if let Some(pending) = &self.pending {
+            let missing = |file: &PathBuf| {
+                let name = file.file_name().expect("the name of a file");
+                !pending.path().join(name).exists()
+            };
+            let mut tokenizer = model.tokenizer_files()?;
+            tokenizer.retain(missing);
+            files::copy_files(&tokenizer, pending.path(), &self.target)?;
+            if let Some(text) = chat_template {
+                let path = pending.path().join(files::CHAT_TEMPLATE);
+                files::write_atomically(&path, text.as_bytes())?;
+            }
+        }
+        Ok(self)
+    }
+
     /// Renames the directory to its target, replaces an existing one, and returns its path.
     ///
     /// # Errors

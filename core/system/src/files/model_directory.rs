@@ -21,9 +21,11 @@ const TOKENIZER_FILES: [&str; 12] = [
     "vocab.txt",
     "merges.txt",
     "tekken.json",
-    "chat_template.jinja",
+    CHAT_TEMPLATE,
     "chat_template.json",
 ];
+/// The chat template of a tokenizer, which precedes one in `tokenizer_config.json`.
+pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 const CONFIG: &str = "config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";

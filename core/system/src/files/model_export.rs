@@ -1,6 +1,6 @@
 //! Weights -> a complete Hugging Face model directory, sharded if large.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -108,7 +108,7 @@ pub fn write_pending_model<E: From<FileError>>(
     check_room(home, shards.iter().map(|shard| shard.bytes).sum())?;
     let specs: Vec<TensorSpec> = groups.iter().flatten().cloned().collect();
     write_json(&home.join("config.json"), &stamped(model.config, &specs))?;
-    copy_companions(model.source, home, target)?;
+    copy_files(&model.source.companion_files()?, home, target)?;
     let mut weight_map = Map::new();
     let mut first = 0;
     for shard in &shards {
@@ -153,12 +153,15 @@ pub fn refuse_existing(target: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Copies the files beside the weights; `target` is the directory's final name, for messages.
-fn copy_companions(source: &ModelDirectory, home: &Path, target: &Path) -> Result<(), FileError> {
-    for file in source.companion_files()? {
+/// Copies `files` to the directory `home`; `target` is its final name, for messages.
+///
+/// # Errors
+/// A file that cannot be read, a full disk or another write error.
+pub fn copy_files(files: &[PathBuf], home: &Path, target: &Path) -> Result<(), FileError> {
+    for file in files {
         let name = file.file_name().expect("the name of a file");
-        let bytes = std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
-        std::fs::copy(&file, home.join(name))
+        let bytes = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+        std::fs::copy(file, home.join(name))
             .map_err(|error| write_error(&target.join(name), bytes, error))?;
     }
     Ok(())

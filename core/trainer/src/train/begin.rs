@@ -67,6 +67,7 @@ impl<'a> Begin<'a, '_> {
             session,
             outline: mut circumstances,
             wanted,
+            chat_template,
         } = ready;
         let plan = &session.run.plan;
         let (planned, facts) = (WorldMemory::of(plan), Facts::of(plan));
@@ -107,6 +108,7 @@ impl<'a> Begin<'a, '_> {
                 },
             },
             data: Arc::new(data),
+            chat_template,
             run: circumstances,
             run_json: directory.file("run.json"),
             exported: beginning.exported(),

@@ -21,6 +21,8 @@ pub(super) struct Ready {
     pub outline: Json,
     /// The params to read from the model's and the adapter's files.
     pub wanted: Wanted,
+    /// The text of the chat template, where it is not the tokenizer's own.
+    pub chat_template: Option<String>,
 }
 
 /// The params that a run loads from a model's and an adapter's files.

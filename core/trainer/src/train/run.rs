@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use espalier_config::ResolvedConfig;
+use espalier_data::ChatTemplate;
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::world_of_run;
 use espalier_plan::plan::{Purpose, RunPlan};
@@ -126,6 +127,10 @@ impl<'a> Run<'a> {
         let ready = Ready {
             wanted: Wanted::after(checkpoint),
             outline: record::outline(resolved, &session)?,
+            chat_template: ChatTemplate::chosen_text(
+                session.directory.path(),
+                resolved.config().data.chat_template.as_deref(),
+            )?,
             session,
         };
         ready.check(&swapped, observer, stop)?;
@@ -242,14 +247,12 @@ impl<'a> Run<'a> {
     /// Writes the trained params to `.partial`.
     fn write(&self) -> Result<Export, Error> {
         let (runner, live) = (&self.runner, &self.runner.live);
-        let out = self.beginning.directory.path();
-        match live.adapter(&runner.base) {
+        let (out, model) = (self.beginning.directory.path(), &live.around.model);
+        let export = match live.adapter(&runner.base) {
             Some((adapter, sites, base)) => export::adapter(&live.team, adapter, sites, base, out),
-            None => {
-                let model = &live.around.model;
-                export::model(&live.team, model, stored_dtype(model.config()), out)
-            }
-        }
+            None => export::model(&live.team, model, stored_dtype(model.config()), out),
+        }?;
+        export.with_tokenizer(model, runner.chat_template.as_deref())
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Runner<'a> {
     pub data: Arc<RunData>,
     /// The model's name in saved files.
     pub base: String,
+    /// The text of the chat template, where it is not the tokenizer's own.
+    pub chat_template: Option<String>,
     /// The content of `run.json`, and its path.
     pub run: Json,
     pub run_json: PathBuf,
