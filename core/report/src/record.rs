@@ -28,6 +28,8 @@ pub struct Record {
     pub espalier: String,
     /// The resolved config.
     pub config: Json,
+    /// The folder that relative paths are relative to; `None` for older runs.
+    pub working_directory: Option<PathBuf>,
     /// The components, one per role.
     pub plugins: Vec<PluginIdentity>,
     /// The model.
@@ -201,6 +203,14 @@ impl Record {
             whole.push(self.swaps.iter().map(swap).collect());
         }
         shown_hash(&format!("{:x}", Sha256::digest(whole.to_string()))).to_owned()
+    }
+
+    /// The model's directory, found from any folder where the record says how.
+    pub fn model_path(&self) -> PathBuf {
+        match &self.working_directory {
+            Some(folder) => folder.join(&self.model.path),
+            None => self.model.path.clone(),
+        }
     }
 
     /// The component with the role `role`.

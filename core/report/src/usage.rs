@@ -16,33 +16,38 @@ pub struct Usage {
     pub command: String,
 }
 
-/// The commands for the files in `directory`; their paths are relative to the run's working
-/// directory.
+/// The commands for the files in `directory`. Paths are absolute: a command works from any folder.
 pub fn usages(directory: &Path, record: &Record) -> Vec<Usage> {
-    let mut usages = vec![usage(
-        "Ask it something",
-        format!("host generate --run {} --prompt \"...\"", quoted(directory)),
-    )];
-    if directory.join("adapter").is_dir() {
-        usages.extend(adapter_usages(directory, record));
-    } else if directory.join("model").is_dir() {
-        usages.extend(model_usages(&directory.join("model"), record));
-    } else {
+    let directory = &shell::absolute(directory);
+    let run = shell::path(directory);
+    let (adapter, model) = (directory.join("adapter"), directory.join("model"));
+    let trained = [adapter.is_dir(), model.is_dir()];
+    if trained == [false, false] {
         return vec![usage(
-            "Go on where it stopped, with the arguments of the run",
-            format!("host train --resume --out {} ...", quoted(directory)),
+            "Go on where it stopped",
+            format!("host train --resume {run}"),
         )];
     }
+    let mut usages = vec![
+        usage(
+            "Ask it something",
+            format!("host generate --run {run} --prompt \"...\""),
+        ),
+        usage(
+            "Evaluate it on other rows",
+            format!("host eval --run {run} --data FILE"),
+        ),
+    ];
+    usages.extend(match trained {
+        [true, _] => adapter_usages(directory, &adapter, record),
+        _ => model_usages(&model),
+    });
     usages
 }
 
-fn adapter_usages(directory: &Path, record: &Record) -> Vec<Usage> {
-    let base = quoted(&record.model.path);
-    let adapter = quoted(&directory.join("adapter"));
-    let plugins = match record.plugin("quantizer") {
-        Some(quantizer) => format!(" --plugins {}", quantizer.component),
-        None => String::new(),
-    };
+fn adapter_usages(directory: &Path, adapter: &Path, record: &Record) -> Vec<Usage> {
+    let model = record.model_path();
+    let base = shell::path(&model);
     let adapter_component = record.plugin("adapter").map(|plugin| &plugin.component);
     let rank = adapter_component
         .and_then(|name| record.value(&format!("adapter.{name}.rank"))?.as_u64())
@@ -50,14 +55,11 @@ fn adapter_usages(directory: &Path, record: &Record) -> Vec<Usage> {
         .unwrap_or_default();
     vec![
         usage(
-            "Evaluate it on other rows",
-            format!("host eval --model {base} --adapter {adapter}{plugins} --data FILE"),
-        ),
-        usage(
             "Merge it into the base model: a directory that transformers loads and llama.cpp converts",
             format!(
-                "host merge --model {base} --adapter {adapter} --out {}",
-                quoted(&directory.join("merged"))
+                "host merge --run {} --out {}",
+                shell::path(directory),
+                shell::path(&directory.join("merged"))
             ),
         ),
         usage(
@@ -67,31 +69,22 @@ fn adapter_usages(directory: &Path, record: &Record) -> Vec<Usage> {
                  from peft import PeftModel\n\
                  base = AutoModelForCausalLM.from_pretrained({})\n\
                  model = PeftModel.from_pretrained(base, {})",
-                python(&record.model.path),
-                python(&directory.join("adapter"))
+                python(&model),
+                python(adapter)
             ),
         ),
         usage(
             "Serve it with vLLM",
             format!(
                 "vllm serve {base} --enable-lora{rank} --lora-modules {}",
-                shell::quoted(&format!("adapter={}", directory.join("adapter").display()))
+                shell::quoted(&format!("adapter={}", adapter.display()))
             ),
         ),
     ]
 }
 
-fn model_usages(model: &Path, record: &Record) -> Vec<Usage> {
-    let quantizer = match record.plugin("quantizer") {
-        Some(quantizer) => format!(" --plugins {}", quantizer.component),
-        None => String::new(),
-    };
-    let shown = quoted(model);
+fn model_usages(model: &Path) -> Vec<Usage> {
     vec![
-        usage(
-            "Evaluate it on other rows",
-            format!("host eval --model {shown}{quantizer} --data FILE"),
-        ),
         usage(
             "Load it with transformers",
             format!(
@@ -100,16 +93,15 @@ fn model_usages(model: &Path, record: &Record) -> Vec<Usage> {
                 python(model)
             ),
         ),
-        usage("Serve it with vLLM", format!("vllm serve {shown}")),
+        usage(
+            "Serve it with vLLM",
+            format!("vllm serve {}", shell::path(model)),
+        ),
     ]
 }
 
 fn usage(purpose: &'static str, command: String) -> Usage {
     Usage { purpose, command }
-}
-
-fn quoted(path: &Path) -> String {
-    shell::quoted(&path.display().to_string())
 }
 
 /// A path as Python takes it; JSON's strings are Python's.
@@ -128,6 +120,7 @@ mod tests {
         let [only] = &usages[..] else {
             panic!("one line")
         };
-        assert!(only.command.contains("--resume"));
+        let directory = place.path().display();
+        assert_eq!(only.command, format!("host train --resume {directory}"));
     }
 }

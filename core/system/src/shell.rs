@@ -1,4 +1,7 @@
-//! A word -> the same word quoted for a shell.
+//! A word, a path or a program -> its form in a command line that can be copied to a shell.
+
+use std::fs;
+use std::path::{self, Component, Path, PathBuf};
 
 /// `word` unchanged where a shell needs no quotes, in single quotes otherwise.
 pub fn quoted(word: &str) -> String {
@@ -10,9 +13,47 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
+/// `path` as it is found from any folder, without `..` where it exists. Itself where the present
+/// folder was removed.
+pub fn absolute(path: &Path) -> PathBuf {
+    let goes_up = path.components().any(|part| part == Component::ParentDir);
+    let real = goes_up.then(|| fs::canonicalize(path).ok()).flatten();
+    real.or_else(|| path::absolute(path).ok())
+        .unwrap_or_else(|| path.to_owned())
+}
+
+/// As [`absolute`], quoted.
+pub fn path(path: &Path) -> String {
+    quoted(&absolute(path).display().to_string())
+}
+
+/// The program that was started as `name`: a path is made absolute, a plain name is searched for by
+/// the shell.
+pub fn program(name: &str) -> String {
+    if name.contains('/') {
+        path(Path::new(name))
+    } else {
+        quoted(name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_found_from_any_folder() {
+        let here = std::env::current_dir().expect("a folder");
+        assert_eq!(path(Path::new("/my runs")), "'/my runs'");
+        let below = quoted(&here.join("bin/host").display().to_string());
+        assert_eq!(program("bin/host"), below);
+        assert_eq!(program("host"), "host");
+        assert_eq!(
+            absolute(Path::new("./../")),
+            here.parent().expect("a folder")
+        );
+        assert_eq!(absolute(Path::new("no/../way")), here.join("no/../way"));
+    }
 
     #[test]
     fn words_that_a_shell_would_split_are_quoted() {

@@ -4,7 +4,6 @@
 mod answers;
 mod generator;
 mod not_finite;
-mod recorded;
 mod reply;
 mod sampling;
 mod share;
@@ -14,7 +13,6 @@ mod text;
 pub use answers::Questions;
 pub use generator::{Answer, End, Flow, Generator, Request, Speed};
 pub use not_finite::LogitsNotFinite;
-pub use recorded::recorded;
 pub use reply::Reply;
 pub use sampling::{Draw, Sampling};
 pub use stop::{Cut, TextPiece, end_tokens};

@@ -9,6 +9,7 @@ pub mod export;
 pub mod generate;
 pub mod planner;
 mod record;
+pub mod recorded;
 pub mod session;
 pub mod swap;
 mod tensor_copy;

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::Error;
 use crate::checkpoint::CONFIG_VERSION;
+use crate::recorded::WORKING_DIRECTORY;
 use crate::session::Session;
 
 /// The content of `run.json` without the part that [`complete`] adds. No weights are read.
@@ -39,6 +40,8 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "config_version": CONFIG_VERSION,
         "config": config,
         "plugins": plugins,
+        // Relative paths of the config begin here. No effect on the result.
+        WORKING_DIRECTORY: working_directory(),
         // No effect on the result: for human readers only.
         "plugin_places": session.places,
         "adapter_options": session.components.adapter_options,
@@ -78,6 +81,12 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "world_memory": WorldMemory::of(&session.run.plan),
         "idle_ranks": session.idle_ranks(config),
     }))
+}
+
+/// The folder that this process runs in; none where it was removed.
+fn working_directory() -> Option<String> {
+    let folder = std::env::current_dir().ok()?;
+    Some(folder.display().to_string())
 }
 
 /// The part of a device's instruction set that computes in `compute`. A part after a `+` that is

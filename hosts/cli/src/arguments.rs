@@ -15,11 +15,11 @@ mod quantize;
 mod report;
 mod split;
 mod swap;
+mod train;
 mod unread;
 
 use clap::{Args, Parser, Subcommand};
 use espalier_config::Sources;
-use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::error::Error;
 
 pub use check::CheckArguments;
@@ -37,11 +37,15 @@ pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 pub use split::SplitArguments;
 pub use swap::SwapArguments;
+pub use train::TrainArguments;
 use unread::Unread;
 
 /// The running program, even if its file was replaced since the start. It also tries plugin
 /// libraries and renders chat templates.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// The flag that names the output directory of a run.
+const RUN: &str = "--run";
 
 /// Fine-tunes large language models where there is no room for them.
 #[derive(Debug, Parser)]
@@ -97,51 +101,6 @@ impl Command {
             Command::Data(data) => matches!(data.command, DataCommand::Render),
             _ => false,
         }
-    }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    host train --plugins nf4,lora --model models/llama --data train.jsonl --out runs/first\n  \
-    host train --config configs/quickstart.toml --set optim.learning_rate=1e-4 --dry-run\n  \
-    host train --config configs/quickstart.toml --out runs/first --resume")]
-pub struct TrainArguments {
-    #[command(flatten)]
-    pub run: RunArguments,
-    /// Show the resolved config, where each value came from and the plan, and stop
-    #[arg(long, conflicts_with = "resume")]
-    pub dry_run: bool,
-    /// Continue the run in --out: from its newest checkpoint, or from the one named
-    /// (--resume=step-20)
-    #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "newest", value_parser = resume_from)]
-    pub resume: Option<ResumeFrom>,
-    /// Show no progress
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-impl TrainArguments {
-    /// Refuses keys that a run does not read.
-    ///
-    /// # Errors
-    /// As [`Unread::refuse`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.run.config().refuse(&Unread {
-            command: "train",
-            keys: &[unread::COMPARISON],
-            but: &[],
-        })
-    }
-}
-
-/// `newest`, or a checkpoint's name.
-fn resume_from(text: &str) -> Result<ResumeFrom, String> {
-    let step = text.strip_prefix("step-").unwrap_or(text);
-    match (text, step.parse()) {
-        ("newest", _) => Ok(ResumeFrom::Newest),
-        (_, Ok(step)) => Ok(ResumeFrom::Step(step)),
-        _ => Err("expected a checkpoint's name, such as step-20".to_owned()),
     }
 }
 

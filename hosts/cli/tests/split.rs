@@ -86,6 +86,10 @@ fn a_resumed_run_has_the_same_bits_and_its_model_is_evaluated_and_merged() {
             run.display()
         );
         place.host(&words).succeeded();
+        // The base of the run is the one that was split off.
+        place
+            .host(&format!("eval --data rows.jsonl --run {}", run.display()))
+            .succeeded();
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use espalier_config::Sources;
 use espalier_trainer::error::Error;
-use espalier_trainer::generate::{Sampling, recorded};
+use espalier_trainer::generate::Sampling;
+use espalier_trainer::recorded;
 
 use super::unread::{self, Unread};
-use super::{ModelArguments, with_flag};
+use super::{ModelArguments, RUN, with_flag};
 
 /// Tokens of an answer unless --max-tokens says otherwise.
 pub const MAX_TOKENS: usize = 256;
@@ -23,7 +24,7 @@ pub const MAX_TOKENS: usize = 256;
 pub struct GenerateArguments {
     #[command(flatten)]
     model: ModelArguments,
-    /// Output directory of a training run: its model, plugins and adapter
+    /// Output directory of a training run: its model, plugins, options and adapter
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Text to continue; `-` reads standard input
@@ -90,12 +91,16 @@ impl GenerateArguments {
     pub fn sources(&self) -> Result<Sources, espalier_trainer::Error> {
         let mut sources = self.model.sources();
         if let Some(run) = &self.run {
-            sources = sources.recorded("--run", recorded(run)?);
+            sources = sources.recorded(RUN, recorded::of_model(run)?);
         }
         let template = self.chat_template.clone();
         let sources = with_flag(sources, "--ranks", "run.ranks", self.ranks);
-        let sources = with_flag(sources, "--chat-template", "data.chat_template", template);
-        Ok(with_flag(sources, "--seed", "run.seed", self.seed))
+        Ok(with_flag(
+            sources,
+            "--chat-template",
+            "data.chat_template",
+            template,
+        ))
     }
 
     /// Refuses keys that this command does not read.
@@ -115,13 +120,13 @@ impl GenerateArguments {
         })
     }
 
-    /// How tokens are chosen.
+    /// How tokens are chosen; `seed` is that of the config.
     pub fn sampling(&self, seed: u64) -> Sampling {
         Sampling {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
-            seed,
+            seed: self.seed.unwrap_or(seed),
         }
     }
 }

@@ -6,17 +6,22 @@ use clap::{Args, ValueEnum};
 use espalier_config::Sources;
 use espalier_trainer::convert::merge_check::CheckRows;
 use espalier_trainer::error::Error;
+use espalier_trainer::recorded;
 
-use super::{NewModelArguments, unread};
+use super::{NewModelArguments, RUN, unread, with_flag};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
+    host merge --run runs/first --out models/llama-mine\n  \
     host merge --model models/llama --adapter runs/first/adapter --out models/llama-mine\n  \
     host merge --model models/llama --plugins nf4 --adapter runs/first/adapter --base decoded --out models/llama-mine\n  \
     host merge --model models/llama --adapter runs/first/adapter --out models/llama-mine --check")]
 pub struct MergeArguments {
     #[command(flatten)]
     pub model: NewModelArguments,
+    /// Output directory of a training run: its model, plugins, options and adapter
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
     /// PEFT adapter directory
     #[arg(long, value_name = "DIR", overrides_with = "adapter")]
     adapter: Option<String>,
@@ -72,12 +77,20 @@ impl MergeArguments {
         Some(rows.map_or(CheckRows::Random, CheckRows::File))
     }
 
-    /// All layers, the flags last.
-    pub fn sources(&self) -> Sources {
-        let sources = self.model.sources();
-        match &self.adapter {
-            Some(adapter) => sources.flag("--adapter", "model.adapter", adapter.as_str()),
-            None => sources,
+    /// All layers, those of the run first and the flags last.
+    ///
+    /// # Errors
+    /// As [`recorded::of_model`].
+    pub fn sources(&self) -> Result<Sources, Error> {
+        let mut sources = self.model.sources();
+        if let Some(run) = &self.run {
+            let keys = match self.check {
+                Some(Some(_)) => recorded::of_rows(run)?,
+                _ => recorded::of_model(run)?,
+            };
+            sources = sources.recorded(RUN, keys);
         }
+        let adapter = self.adapter.clone();
+        Ok(with_flag(sources, "--adapter", "model.adapter", adapter))
     }
 }

@@ -15,7 +15,7 @@ use crate::watch::{Showing, watched};
 /// Evaluates and prints the result.
 pub fn run(arguments: &EvalArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
-    let resolved = resolve(&arguments.sources()).map_err(Error::from)?;
+    let resolved = resolve(&arguments.sources()?).map_err(Error::from)?;
     let needs = [Need::Model, Need::Data];
     resolved.require(&needs).map_err(Error::from)?;
     let found = watched(

@@ -17,7 +17,7 @@ use crate::watch::{Showing, watched};
 /// Merges and prints the result.
 pub fn run(arguments: &MergeArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
-    let resolved = new_model_config(&arguments.sources())?;
+    let resolved = new_model_config(&arguments.sources()?)?;
     let options = MergeOptions {
         base: arguments.base.map(|base| match base {
             BaseChoice::Original => Base::Original,

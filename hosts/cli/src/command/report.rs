@@ -13,7 +13,7 @@ use crate::output::Output;
 
 /// Writes the report again and prints its text and its path.
 pub fn run(arguments: &ReportArguments, out: &mut Output) -> Result<()> {
-    let directory: &Path = &arguments.directory;
+    let directory = arguments.directory();
     out.set_place(directory);
     if is_comparison(directory) {
         let report = ComparisonReport::of(directory)?;

@@ -25,7 +25,7 @@ use crate::watch::{Showing, watched};
 /// Trains, or with `--dry-run` shows the plan.
 pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     arguments.check()?;
-    let resolved = resolve(&arguments.run.sources()).map_err(Error::from)?;
+    let resolved = resolve(&arguments.sources()?).map_err(Error::from)?;
     if arguments.dry_run {
         write!(out, "{}", resolved.to_toml())?;
         let needs = [Need::Model, Need::Data];

@@ -11,7 +11,6 @@ use espalier_trainer::train::RunSummary;
 pub fn lines(summary: &RunSummary, program: &str) -> String {
     let saved = summary.saved.display();
     let directory = summary.saved.parent().unwrap_or(Path::new("."));
-    let quoted = shell::quoted(&directory.display().to_string());
     let mut lines = Vec::new();
     match (summary.finished_before, summary.last_loss) {
         (true, _) => lines.push(format!("nothing to do: this run is finished, see {saved}")),
@@ -51,9 +50,10 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
     if report.is_file() {
         lines.push(format!("report    {}", report.display()));
     }
-    let program = shell::quoted(program);
-    let next = format!("next      {program} generate --run {quoted} --prompt \"...\"");
-    lines.push(next);
+    let (program, run) = (shell::program(program), shell::path(directory));
+    lines.push(format!(
+        "next      {program} generate --run {run} --prompt \"...\""
+    ));
     lines.push(String::new());
     lines.join("\n")
 }

@@ -53,7 +53,7 @@ fn a_run_ends_in_a_few_lines() {
             held_bytes: 97 << 20,
             device_bytes: [40 << 20, 41 << 20],
         }),
-        saved: "my runs/first/adapter".into(),
+        saved: "/my runs/first/adapter".into(),
     };
     let expected = "\
 120 steps done, training loss 4.5218 in the last
@@ -63,8 +63,8 @@ fn a_run_ends_in_a_few_lines() {
 rows      9 sequences of 9 rows, 100 tokens, 75 trained (75.0 %), 2 cut to data.max_seq_len; 25.0 % of the trained tokens are lost
 memory    97.00 MiB held at most, 94.00 MiB planned (2 ranks of 41.00 MiB each)
 device    40.00 MiB held at most by a rank, 41.00 MiB planned
-saved     my runs/first/adapter
-next      host generate --run 'my runs/first' --prompt \"...\"
+saved     /my runs/first/adapter
+next      host generate --run '/my runs/first' --prompt \"...\"
 ";
     assert_eq!(lines(&summary, "host"), expected);
 }
