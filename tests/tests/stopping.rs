@@ -58,7 +58,8 @@ fn a_stop_before_the_first_step_leaves_the_output_free() {
             Error::Stopped(Stopped {
                 signal: 15,
                 step: 0,
-                saved: None
+                saved: None,
+                ..
             })
         );
         assert!(expected, "{error:?}");

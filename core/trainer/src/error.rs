@@ -88,15 +88,17 @@ impl Error {
         }
     }
 
-    /// The same error with the command that resumes from the older checkpoint it names.
-    pub fn offering(mut self, resuming: impl FnOnce(u64) -> String) -> Self {
-        if let Error::Resume(CheckpointError::Damaged {
-            older: Some(step),
-            command,
-            ..
-        }) = &mut self
-        {
-            *command = Some(resuming(*step));
+    /// The same error with the command, where known, that resumes the run from the older checkpoint
+    /// that it names, or from the newest one.
+    pub fn offering(mut self, resuming: impl FnOnce(Option<u64>) -> Option<String>) -> Self {
+        match &mut self {
+            Error::Resume(CheckpointError::Damaged {
+                older: Some(step),
+                command,
+                ..
+            }) => *command = resuming(Some(*step)),
+            Error::Stopped(stopped) => stopped.command = resuming(None),
+            _ => {}
         }
         self
     }

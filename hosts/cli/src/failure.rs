@@ -9,7 +9,7 @@ use std::thread;
 use clap::error::ErrorKind;
 use espalier_data::DataError;
 pub use espalier_system::failure::chain;
-use espalier_system::failure::{self, UsageError, one_line};
+use espalier_system::failure::{self, ExitClass, UsageError, one_line};
 use espalier_system::files::FileError;
 use espalier_system::stop::Interrupted;
 use espalier_trainer::error::Error;
@@ -135,7 +135,8 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let ours = ours(error);
     let next_step = ours.map(|ours| ours.next_step()).unwrap_or_default();
     let exit_code = ours.map_or(1, |ours| ours.exit_code());
-    let line = last_line(error, &next_step);
+    let class = ours.map(|ours| ours.exit_class());
+    let line = last_line(error, class, &next_step);
     if error.chain().any(is_lost) {
         end_with(&line, exit_code);
     }
@@ -163,12 +164,16 @@ fn end_with(line: &str, exit_code: u8) -> ! {
     low_level::exit(exit_code.into())
 }
 
-/// `error: what failed: why: why; next: what to do`.
-fn last_line(error: &anyhow::Error, next_step: &str) -> String {
+/// `error: what failed: why: why; next: what to do`. What a signal stopped is no error.
+fn last_line(error: &anyhow::Error, class: Option<ExitClass>, next_step: &str) -> String {
+    let word = match class {
+        Some(ExitClass::Signal(_)) => "",
+        _ => "error: ",
+    };
     let causes = chain(error.as_ref());
     match next_step {
-        "" => format!("error: {causes}"),
-        _ => format!("error: {causes}; next: {next_step}"),
+        "" => format!("{word}{causes}"),
+        _ => format!("{word}{causes}; next: {next_step}"),
     }
 }
 
@@ -186,11 +191,24 @@ mod tests {
             source: missing,
         }));
         assert_eq!(
-            last_line(&error, "check the path"),
+            last_line(&error, None, "check the path"),
             "error: cannot read the config file a.toml: no such file; next: check the path"
         );
         let twice = anyhow::anyhow!("no such file").context("cannot open x: no such file");
-        assert_eq!(last_line(&twice, ""), "error: cannot open x: no such file");
+        assert_eq!(
+            last_line(&twice, None, ""),
+            "error: cannot open x: no such file"
+        );
+    }
+
+    #[test]
+    fn what_a_signal_stopped_is_no_error() {
+        let stopped = anyhow::Error::from(Interrupted { signal: 2 });
+        let class = ours(&stopped).map(failure::Failure::exit_class);
+        assert_eq!(
+            last_line(&stopped, class, "start again"),
+            "stopped by signal 2; next: start again"
+        );
     }
 
     #[test]

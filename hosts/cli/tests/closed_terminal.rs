@@ -114,7 +114,7 @@ fn a_closed_terminal_saves_a_checkpoint_and_the_run_resumes_to_the_same_bits() {
         [format!("step-{done}")]
     );
     let last = log.lines().last().unwrap_or_default();
-    let words = format!("stopped by signal 1 after step {done}; next: continue with --resume");
+    let words = format!("stopped by signal 1 after step {done}; next: continue with `");
     assert!(last.contains(&words), "{log}");
     let resumed = training.succeed("out", "--resume");
     assert!(resumed == training.succeed("whole", ""), "other bits");

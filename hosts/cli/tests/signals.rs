@@ -88,8 +88,8 @@ fn a_signal_ends_the_run_after_its_step_and_the_run_resumes_to_the_same_bits() {
         let done = steps(&training.path("out"));
         assert!(done < STEPS, "{name}: it had done all");
         let saved = format!("out/checkpoints/step-{done}");
-        let words =
-            format!("stopped by signal | after step {done} | continue with --resume | {saved}");
+        let command = format!("`{} train --resume ", env!("CARGO_BIN_EXE_host"));
+        let words = format!("after step {done} | continue with {command} | {saved}");
         let line = refused(&output, code, &words, name);
         let log = fs::read_to_string(training.path("out/log.txt")).expect("a log");
         assert!(
@@ -122,7 +122,7 @@ fn a_signal_ends_the_run_after_its_step_with_a_checkpoint_saved() {
         second.refused("second", 2, "is in use by process");
         send(signal, &run);
         let outcome = Outcome::new(&ended(run));
-        outcome.refused(signal, code, "stopped by signal | after step | --resume");
+        outcome.refused(signal, code, "after step | --resume");
         assert!(!place.path(signal).join("adapter").exists(), "{signal}");
         // Its adapter is whole: the next run starts from it.
         let saved = format!("{signal}/checkpoints");
@@ -140,7 +140,7 @@ fn a_second_hangup_does_not_prevent_the_save() {
     for _ in 0..20 {
         send("HUP", &run);
     }
-    let words = "stopped by signal 1 | continue with --resume | out/checkpoints/step-";
+    let words = "signal 1 | train --resume | out/checkpoints/step-";
     refused(&ended(run), 129, words, "twice");
 }
 

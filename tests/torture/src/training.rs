@@ -140,14 +140,20 @@ impl Training {
     }
 }
 
-/// Expects a last line with a next step and all of `words`, and returns it.
+/// Expects a last line with a next step and all of `words`, and returns it. What a signal stopped is
+/// no error.
 pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
     let line = last_line(output);
     let all = String::from_utf8_lossy(&output.stderr);
     assert!(!all.contains("panicked"), "{case}: {all}");
     assert_eq!(output.status.code(), Some(code), "{case}: {all}");
+    let begin = if code > 128 {
+        "stopped by signal "
+    } else {
+        "error: "
+    };
     assert!(
-        line.starts_with("error: ") && line.contains("; next: "),
+        line.starts_with(begin) && line.contains("; next: "),
         "{case}: {all}"
     );
     for word in words.split(" | ") {

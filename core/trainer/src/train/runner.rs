@@ -123,6 +123,7 @@ impl Runner<'_> {
             signal,
             step: self.progress.step,
             saved: self.saved.map(|step| self.checkpoints.path(step)),
+            command: None,
         }))
     }
 

@@ -20,6 +20,8 @@ pub struct Stopped {
     pub step: u64,
     /// The saved checkpoint.
     pub saved: Option<PathBuf>,
+    /// The command that continues the run, where known.
+    pub command: Option<String>,
 }
 
 impl Failure for Stopped {
@@ -28,9 +30,13 @@ impl Failure for Stopped {
     }
 
     fn next_step(&self) -> String {
+        let command = match &self.command {
+            Some(command) => format!("`{command}`"),
+            None => "--resume".to_owned(),
+        };
         match &self.saved {
             Some(path) => format!(
-                "continue with --resume: the last checkpoint is {}",
+                "continue with {command}: the last checkpoint is {}",
                 path.display()
             ),
             None => "nothing was trained yet: start again with --resume".to_owned(),
@@ -58,6 +64,7 @@ impl Stopped {
                 signal,
                 step: newest().unwrap_or(0),
                 saved: newest().map(|step| checkpoints.path(step)),
+                command: None,
             }),
             None => error,
         }

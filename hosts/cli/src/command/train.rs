@@ -3,6 +3,7 @@
 mod summary;
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use espalier_config::{Need, resolve};
@@ -41,7 +42,9 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
     let needs = [Need::Model, Need::Data, Need::Out];
     resolved.require(&needs).map_err(Error::from)?;
     // One of several processes prints and writes for all.
-    let writes = world_of_run(&resolved.config().run)?.writes();
+    let world = world_of_run(&resolved.config().run)?;
+    let (writes, alone) = (world.writes(), world.processes == 1);
+    let program = std::env::args().next().unwrap_or_default();
     let out_directory = resolved.config().run.out.as_deref().filter(|_| writes);
     let board = out_directory.map(|out| TensorBoard::new(&out.join("tensorboard")));
     let board = board.as_ref().map(|board| board as &dyn Observer);
@@ -57,9 +60,10 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
             None => train::run(&resolved, observer, stop),
             Some(from) => train::resume(&resolved, from, observer, stop),
         };
-        trained.map_err(|error| error.offering(resuming_command))
+        let directory = out_directory.filter(|_| alone);
+        let newest = || Some(continuing_command(&program, directory?));
+        trained.map_err(|error| error.offering(|step| step.map(resuming_command).or_else(newest)))
     })?;
-    let program = std::env::args().next().unwrap_or_default();
     if writes {
         let lines = summary::lines(&summary, &program);
         lines.lines().for_each(display::keep);
@@ -67,6 +71,13 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
         write!(out, "{lines}")?;
     }
     Ok(())
+}
+
+/// The command that continues the run in `out` from its newest checkpoint, from any folder. The
+/// processes of a launcher have no such command.
+fn continuing_command(program: &str, out: &Path) -> String {
+    let (program, out) = (shell::program(program), shell::path(out));
+    format!("{program} train --resume {out}")
 }
 
 /// This command line, resuming from the checkpoint after `step` steps.

@@ -117,13 +117,18 @@ impl Outcome {
     }
 
     /// Ended with `code` and without a panic; the last line has a next step and all of `words`,
-    /// which are separated by ` | `.
+    /// which are separated by ` | `. What a signal stopped is no error.
     pub fn refused(&self, case: &str, code: i32, words: &str) {
         let all = &self.stderr;
         assert!(!all.contains("panicked"), "{case}: {all}");
         assert_eq!(self.code, Some(code), "{case}: {all}");
         let line = all.lines().last().unwrap_or_default();
-        let shaped = line.starts_with("error: ") && line.contains("; next: ");
+        let begin = if code > 128 {
+            "stopped by signal "
+        } else {
+            "error: "
+        };
+        let shaped = line.starts_with(begin) && line.contains("; next: ");
         assert!(shaped, "{case}: {all}");
         for word in words.split(" | ") {
             assert!(line.contains(word), "{case}: no {word:?} in {line}");
