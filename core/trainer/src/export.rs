@@ -16,7 +16,7 @@ use espalier_system::files::{self, ModelDirectory, PendingDirectory, TensorSpec}
 
 use crate::Error;
 
-pub(crate) use exported::{EXPORTED, ExportRecord, Exported};
+pub(crate) use exported::{EXPORTED, ExportRecord, Exported, last_step};
 
 /// A directory written to `.partial`; dropped without [`Export::commit`], it is removed.
 #[derive(Debug)]

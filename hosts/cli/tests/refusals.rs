@@ -250,8 +250,8 @@ fn a_run_that_differs_from_its_checkpoint_is_refused_before_a_weight_is_read() {
     let unfinished = contents(&place.path("out"));
     for (more, words) in [
         (
-            "--set optim.learning_rate=1e-5 --resume=step-1",
-            "optim.learning_rate: 0.0002 -> 0.00001",
+            "--set optim.clip_norm=0.5 --resume=step-1",
+            "optim.clip_norm: 1.0 -> 0.5",
         ),
         (
             "--set adapter.lora.rank=4 --resume=step-1",

@@ -6,21 +6,23 @@ use espalier_registry::PluginIdentity;
 use serde_json::{Value as Json, json};
 
 use super::difference::{Difference, Leaves, Part, compare, leaves};
-use super::horizon::longer_is_the_same;
-use super::{CheckpointError, completed_config};
+use super::{CheckpointError, Extension, completed_config};
 use crate::Error;
 
 /// Roles whose components decide the placement and transfer of bytes. Another component, or another
 /// number of ranks, changes rounding only.
 const LAYOUT: [Role; 2] = [Role::SHARDING, Role::COLLECTIVE];
 
-/// Config keys that set the end of the run.
-const HORIZON: [&str; 2] = ["run.epochs", "run.max_steps"];
-
 /// Differences of `new` and `old`, both contents of `run.json`, in a run after `step` steps. Empty
-/// where the resumed run gives the same result as an uninterrupted one.
-pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
-    let mut found = stated_differences(old, new, step);
+/// where the resumed run gives the same result as an uninterrupted one, except for the changes of
+/// `extension`.
+pub(crate) fn differences(
+    old: &Json,
+    new: &Json,
+    step: u64,
+    extension: &Extension,
+) -> Vec<Difference> {
+    let mut found = stated_differences(old, new, step, extension);
     // Consequences of the other keys, so only reported where no other difference is found.
     if found.is_empty() {
         let derived = |run: &Json| {
@@ -36,8 +38,13 @@ pub(crate) fn differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> 
 }
 
 /// As [`differences`], without the consequences of other keys.
-pub(crate) fn stated_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
-    let mut found = config_differences(old, new, step);
+pub(crate) fn stated_differences(
+    old: &Json,
+    new: &Json,
+    step: u64,
+    extension: &Extension,
+) -> Vec<Difference> {
+    let mut found = config_differences(old, new, step, extension);
     let others: [(&str, Read); 5] = [
         ("plugin ", |run| plugins(&run["plugins"])),
         ("model file ", |run| hashes(&run["model"]["files"])),
@@ -68,12 +75,18 @@ pub(crate) fn plugin_differences(
         Err(Error::Resume(CheckpointError::Changed {
             path: "the swap on record".into(),
             differences,
+            result: None,
         }))
     }
 }
 
 /// As [`differences`], for the config alone.
-pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Difference> {
+pub(crate) fn config_differences(
+    old: &Json,
+    new: &Json,
+    step: u64,
+    extension: &Extension,
+) -> Vec<Difference> {
     let mut completed = old.clone();
     if let Some(fields) = completed.as_object_mut() {
         fields.insert("config".to_owned(), completed_config(old));
@@ -91,16 +104,7 @@ pub(crate) fn config_differences(old: &Json, new: &Json, step: u64) -> Vec<Diffe
             "no config has this key: `run.json` is damaged, or a newer version wrote it".to_owned(),
         );
     }
-    let horizon = |key: &str| HORIZON.contains(&key);
-    if found.iter().any(|one| horizon(&one.key)) {
-        match longer_is_the_same(old, new, step) {
-            Ok(()) => found.retain(|one| !horizon(&one.key)),
-            Err(reason) => {
-                let ends = found.iter_mut().filter(|one| horizon(&one.key));
-                ends.for_each(|one| one.reason = Some(reason.clone()));
-            }
-        }
-    }
+    extension.judge(&mut found, old, new, step);
     found
 }
 

@@ -29,6 +29,11 @@ pub(super) enum Part {
 }
 
 impl Difference {
+    /// The old and the new value; null where it is unset.
+    pub(super) fn values(&self) -> [Json; 2] {
+        [&self.old, &self.new].map(|value| serde_json::from_str(value).unwrap_or_default())
+    }
+
     /// Whether it is a key of the config.
     pub fn is_of_config(&self) -> bool {
         self.part == Part::Config

@@ -1,8 +1,10 @@
 //! Errors of resuming a run, with their exit class and next step.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use espalier_system::failure::{ExitClass, Failure};
+use espalier_system::shell;
 
 use super::difference::Difference;
 
@@ -34,6 +36,8 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The differences; never empty.
         differences: Vec<Difference>,
+        /// What the run has trained so far, from which another run can begin.
+        result: Option<Trained>,
     },
     /// The exported files of a finished run have changed.
     #[error("{} is not as its run left it: {file}: {problem}", .directory.display())]
@@ -65,6 +69,24 @@ pub enum CheckpointError {
         /// Steps with a checkpoint.
         found: Vec<u64>,
     },
+}
+
+/// A directory with what a run has trained, as another run begins from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trained {
+    /// Of an adapter.
+    Adapter(PathBuf),
+    /// Of a whole model.
+    Model(PathBuf),
+}
+
+impl fmt::Display for Trained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trained::Adapter(path) => write!(f, "--adapter {}", shell::path(path)),
+            Trained::Model(path) => write!(f, "--model {}", shell::path(path)),
+        }
+    }
 }
 
 impl Failure for CheckpointError {
@@ -102,9 +124,16 @@ impl Failure for CheckpointError {
             CheckpointError::NotRegular { .. } => {
                 "restore that file, or remove what has its name; then continue with --resume".into()
             }
-            CheckpointError::Changed { .. } => {
+            CheckpointError::Changed { result: None, .. } => {
                 "change that back, or train with another --out".into()
             }
+            CheckpointError::Changed {
+                result: Some(result),
+                ..
+            } => format!(
+                "change that back, or begin another run from what was trained: {result} and \
+                 another --out"
+            ),
             CheckpointError::Unknown { found, .. } if found.is_empty() => {
                 "start over with --resume alone".into()
             }

@@ -6,12 +6,11 @@ use serde_json::Value as Json;
 
 /// Whether the longer run would have done the same first `step` steps as the shorter one.
 pub(super) fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<(), String> {
-    let total = |run: &Json| run["data"]["total_steps"].as_u64();
-    let before = total(old).ok_or("the number of its steps is not known")?;
+    let before = total_steps(old).ok_or("the number of its steps is not known")?;
     if step >= before {
         return Err(format!("the run of {before} steps had come to its end"));
     }
-    let after = total(new).ok_or("the number of steps is not known")?;
+    let after = total_steps(new).ok_or("the number of steps is not known")?;
     if after < before {
         return Err(format!(
             "a run of {before} steps cannot become one of {after}"
@@ -28,4 +27,9 @@ pub(super) fn longer_is_the_same(old: &Json, new: &Json, step: u64) -> Result<()
             done + 1
         )),
     }
+}
+
+/// The steps of the run with the record `run`.
+pub(super) fn total_steps(run: &Json) -> Option<u64> {
+    run["data"]["total_steps"].as_u64()
 }

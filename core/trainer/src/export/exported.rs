@@ -18,6 +18,9 @@ pub(crate) struct Exported {
     pub directory: String,
     /// Its files, by their relative paths.
     pub files: Vec<FileHash>,
+    /// Completed steps of the run that exported it; older runs lack it.
+    #[serde(default)]
+    pub steps: Option<u64>,
 }
 
 /// The record of exported files in `run.json`.
@@ -53,7 +56,14 @@ impl Exported {
         Ok(Exported {
             directory: name.to_owned(),
             files: hashes.collect::<Result<_, _>>()?,
+            steps: None,
         })
+    }
+
+    /// Whether the run with the record `run` has become longer than it was at the export.
+    pub fn is_outgrown(&self, run: &Json) -> bool {
+        let end = last_step(run);
+        self.steps.zip(end).is_some_and(|(steps, end)| steps < end)
     }
 
     /// Checks every byte of the files in the output directory `out`.
@@ -77,6 +87,12 @@ impl Exported {
     }
 }
 
+/// The step that ends the run with the record `run`.
+pub(crate) fn last_step(run: &Json) -> Option<u64> {
+    let early = run["ended_early"]["step"].as_u64();
+    early.or(run["data"]["total_steps"].as_u64())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -95,9 +111,25 @@ mod tests {
         let exported = Exported {
             directory: "adapter".to_owned(),
             files: Vec::new(),
+            steps: Some(6),
         };
         let run = json!({ EXPORTED: exported });
         assert_eq!(ExportRecord::of(&run), ExportRecord::These(exported));
+    }
+
+    #[test]
+    fn a_run_outgrows_its_export_where_it_has_more_steps() {
+        let exported = |steps| Exported {
+            directory: "adapter".to_owned(),
+            files: Vec::new(),
+            steps,
+        };
+        let run = json!({"data": {"total_steps": 9}});
+        assert!(exported(Some(6)).is_outgrown(&run));
+        assert!(!exported(Some(9)).is_outgrown(&run));
+        assert!(!exported(None).is_outgrown(&run), "it is of an older run");
+        let early = json!({"data": {"total_steps": 9}, "ended_early": {"step": 6}});
+        assert!(!exported(Some(6)).is_outgrown(&early));
     }
 
     #[test]

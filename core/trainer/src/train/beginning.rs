@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use espalier_config::{Config, ResolvedConfig};
 use espalier_engine::measure::{Cause, Peaks};
 use espalier_engine::observer::{Event, Observer};
+use espalier_system::failure::UsageError;
 use espalier_system::files::{Continue, Damage, RunDirectory, RunState};
 use espalier_system::world::World;
 use serde_json::{Value as Json, json};
@@ -12,10 +13,11 @@ use serde_json::{Value as Json, json};
 use super::finished::{Finish, Recorded};
 use crate::Error;
 use crate::checkpoint::{
-    CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Progress, ResumeFrom, as_begun,
-    config_differences, config_version, differences, stated_differences,
+    CONFIG_VERSION, Checkpoint, CheckpointError, Checkpoints, Extension, Progress, ResumeFrom,
+    Trained, as_begun, changed, config_differences, config_version, consequence, differences,
+    stated_differences,
 };
-use crate::export::{ExportRecord, Exported};
+use crate::export::{ExportRecord, Exported, last_step};
 use crate::swap::{Mailbox, Swap, Swaps};
 
 /// The version of this program.
@@ -32,6 +34,8 @@ pub(super) struct Beginning {
     config_version: u64,
     /// Records of earlier resumptions and of this one in `run.json`.
     resumptions: Vec<Json>,
+    /// Changes that hold from the checkpoint on.
+    extension: Extension,
     /// The swaps before the checkpoint.
     pub swaps: Swaps,
     /// The recorded swaps after it, which must be repeated.
@@ -50,12 +54,14 @@ impl Beginning {
             finished: None,
             config_version: CONFIG_VERSION,
             resumptions: Vec::new(),
+            extension: Extension::default(),
             swaps: Swaps::default(),
             later_swaps: Vec::new(),
         })
     }
 
-    /// A directory with or without a run.
+    /// A directory with or without a run. A finished run goes on where `resolved` changes it for its
+    /// next steps.
     ///
     /// # Errors
     /// A directory of another process; a pipe in place of a file; a checkpoint that is damaged or
@@ -64,8 +70,10 @@ impl Beginning {
         out: &Path,
         world: World,
         from: ResumeFrom,
+        resolved: &ResolvedConfig,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
+        let extension = Extension::asked(resolved);
         let directory = claimed(out, world, Continue::Resume)?;
         if let Some((path, found)) = directory.not_regular() {
             return Err(Error::Resume(CheckpointError::NotRegular { path, found }));
@@ -76,7 +84,12 @@ impl Beginning {
         let mut resumptions = run["resumptions"].as_array().cloned().unwrap_or_default();
         let finish = Finish::of(&directory, &recorded, observer);
         let (checkpoint, finished) = match finish {
+            Finish::Yes(_) if extension.changes(&run, resolved) => {
+                refuse_ended_early(&run, resolved)?;
+                (Some(last_checkpoint(out, from)?), None)
+            }
             Finish::Yes(saved) => (None, Some(saved)),
+            Finish::Outgrown => (Some(last_checkpoint(out, from)?), None),
             Finish::No => match directory.state() {
                 RunState::Unfinished => (Checkpoints::of(out).choose(from)?, None),
                 _ => (None, None),
@@ -107,6 +120,8 @@ impl Beginning {
             let note = format!("with the swap on record: {}", swap.record.shown());
             observer.observe(&Event::Note(&note));
         }
+        let step = checkpoint.as_ref().map(|one| one.manifest.progress.step);
+        let extension = extension.recorded(&resumptions, step.unwrap_or_default());
         let out = out.display();
         match (&checkpoint, directory.state()) {
             _ if finished.is_some() => {}
@@ -137,6 +152,7 @@ impl Beginning {
             finished,
             config_version,
             resumptions,
+            extension,
             swaps,
             later_swaps,
         })
@@ -168,7 +184,8 @@ impl Beginning {
         let Some(run) = self.recorded.run() else {
             return Ok(());
         };
-        let changed = config_differences(run, &json!({ "config": config }), u64::MAX);
+        let new = json!({ "config": config });
+        let changed = config_differences(run, &new, u64::MAX, &self.extension);
         self.refuse(&self.directory.path().join("run.json"), changed)
     }
 
@@ -187,7 +204,8 @@ impl Beginning {
             new["model"][files] = old["model"][files].clone();
         }
         let step = checkpoint.manifest.progress.step;
-        self.refuse(&checkpoint.path, stated_differences(old, &new, step))
+        let found = stated_differences(old, &new, step, &self.extension);
+        self.refuse(&checkpoint.path, found)
     }
 
     /// Adds the resumptions to the content of `run.json`, and refuses to resume a run that differs
@@ -224,7 +242,16 @@ impl Beginning {
             )));
         }
         let step = checkpoint.manifest.progress.step;
-        self.refuse(&checkpoint.path, differences(old, run, step))?;
+        let found = differences(old, run, step, &self.extension);
+        self.refuse(&checkpoint.path, found)?;
+        let changes = changed(old, run);
+        if !changes.is_empty() {
+            observer.observe(&Event::Note(&consequence(&changes, old, run, step)));
+            let resumptions = run["resumptions"].as_array_mut();
+            if let Some(this) = resumptions.and_then(|all| all.last_mut()) {
+                this["changed"] = Json::Array(changes);
+            }
+        }
         for key in ["plugins", "plan_sha256"] {
             // The original value; later changes are in the swaps.
             run[key] = checkpoint.manifest.run[key].clone();
@@ -238,7 +265,10 @@ impl Beginning {
     /// The exported files, if recorded.
     pub fn exported(&self) -> Option<Exported> {
         match self.recorded.kept() {
-            ExportRecord::These(exported) => Some(exported),
+            ExportRecord::These(mut exported) => {
+                exported.steps = exported.steps.or(self.recorded.run().and_then(last_step));
+                Some(exported)
+            }
             ExportRecord::Never | ExportRecord::NotYet => None,
         }
     }
@@ -277,7 +307,53 @@ impl Beginning {
         Err(Error::Resume(CheckpointError::Changed {
             path: path.to_owned(),
             differences,
+            result: self.trained(),
         }))
+    }
+
+    /// What the run has trained so far.
+    fn trained(&self) -> Option<Trained> {
+        let home = self.directory.home();
+        let checkpoint = self.checkpoint.iter().map(|one| one.path.as_path());
+        let mut places = checkpoint.chain([home]);
+        let adapter = places.find_map(|place| {
+            let adapter = place.join("adapter");
+            adapter.is_dir().then_some(Trained::Adapter(adapter))
+        });
+        let model = home.join("model");
+        adapter.or_else(|| model.is_dir().then_some(Trained::Model(model)))
+    }
+}
+
+/// The checkpoint from which a finished run goes on.
+///
+/// # Errors
+/// As [`Checkpoints::choose`]; [`Error::Usage`] where there is none.
+fn last_checkpoint(out: &Path, from: ResumeFrom) -> Result<Checkpoint, Error> {
+    let found = Checkpoints::of(out).choose(from)?;
+    found.ok_or_else(|| {
+        Error::Usage(UsageError {
+            message: format!("{} has no checkpoint to go on from", out.display()),
+            next_step: "begin another run from its result: --adapter DIR (or --model DIR) and \
+                        another --out"
+                .to_owned(),
+        })
+    })
+}
+
+/// Refuses to make a run longer that its held-out loss ended.
+fn refuse_ended_early(run: &Json, resolved: &ResolvedConfig) -> Result<(), Error> {
+    let most = resolved.config().run.stop_after_worse;
+    let ended = &run["ended_early"];
+    match most.filter(|most| ended["worse"].as_u64().is_some_and(|worse| worse >= *most)) {
+        None => Ok(()),
+        Some(most) => Err(Error::Usage(UsageError {
+            message: format!(
+                "run.stop_after_worse = {most} ended the run after step {}, and would end it again",
+                ended["step"]
+            ),
+            next_step: "raise it, too: `--set run.stop_after_worse=N`".to_owned(),
+        })),
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) enum Finish {
     No,
     /// It finished, and its exported files are intact.
     Yes(PathBuf),
+    /// It finished and was made longer since: its exported files are those of fewer steps.
+    Outgrown,
     /// The export path exists, but its files are not those of a finished run.
     Damaged(PathBuf, Damage),
 }
@@ -73,6 +75,9 @@ impl Finish {
                 return Finish::Damaged(home.to_owned(), Damage::of("run.json", why));
             }
             (_, ExportRecord::These(exported)) => {
+                if recorded.run().is_some_and(|run| exported.is_outgrown(run)) {
+                    return Finish::Outgrown;
+                }
                 let saved = home.join(&exported.directory);
                 (saved, exported.check(home))
             }

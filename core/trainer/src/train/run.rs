@@ -20,7 +20,7 @@ use super::runner::{Left, Runner};
 use super::stopped::Stopped;
 use super::{RunMemory, RunSummary, stored_dtype};
 use crate::checkpoint::{Checkpoints, ResumeFrom};
-use crate::export::Export;
+use crate::export::{Export, Exported};
 use crate::session::{ProcessContext, Session};
 use crate::{Error, export, record};
 
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             RunDirectory::refuse_taken(out)?;
         }
         let resumed = from
-            .map(|from| Beginning::resumed(out, world, from, observer))
+            .map(|from| Beginning::resumed(out, world, from, resolved, observer))
             .transpose()?;
         let begun = match &resumed {
             Some(beginning) => beginning.begun(resolved, observer)?,
@@ -220,7 +220,9 @@ impl<'a> Run<'a> {
     fn save(&mut self) -> Result<RunSummary, Error> {
         self.runner.restore_best()?;
         let written = self.write()?;
-        self.runner.exported = written.exported()?;
+        let steps = Some(self.runner.progress.step);
+        let exported = written.exported()?;
+        self.runner.exported = exported.map(|exported| Exported { steps, ..exported });
         self.runner.put_on_record()?;
         let saved = written.commit()?;
         let runner = &self.runner;

@@ -20,7 +20,7 @@ fn run(total: u64, schedule: &str) -> Json {
 }
 
 fn shown(old: &Json, new: &Json, step: u64) -> Vec<String> {
-    let found = differences(old, new, step);
+    let found = differences(old, new, step, &Extension::default());
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -48,7 +48,7 @@ fn a_run_can_resume_with_another_number_of_ranks() {
     assert_eq!(shown(&new, &old, 3), [""; 0]);
     // For a finished run only the config is compared.
     let again = json!({"config": new["config"]});
-    assert!(config_differences(&new, &again, u64::MAX).is_empty());
+    assert!(config_differences(&new, &again, u64::MAX, &Extension::default()).is_empty());
     new["config"]["plugins"] = json!(["nf4", "fsdp"]);
     assert!(!shown(&old, &new, 3).is_empty());
 }
@@ -107,7 +107,7 @@ fn the_options_of_a_saved_adapter_are_compared_by_its_files() {
     old["config"]["adapter"] = json!({"lora": {"rank": 16}});
     assert_eq!(shown(&old, &new, 3), [""; 0]);
     let again = json!({"config": new["config"]});
-    assert!(config_differences(&old, &again, u64::MAX).is_empty());
+    assert!(config_differences(&old, &again, u64::MAX, &Extension::default()).is_empty());
     // After a swap of the adapter its options come from the config.
     old["swaps"] = json!([{"request": {"role": "adapter"}}]);
     assert_eq!(shown(&old, &new, 3), ["adapter.lora.rank: 16 -> unset"]);
@@ -119,7 +119,7 @@ fn every_other_difference_is_reported_with_both_values() {
     new["config"]["run"]["seed"] = json!(7);
     new["config"]["run"]["eval_every"] = json!(2);
     assert!(
-        differences(&old, &new, 3)
+        differences(&old, &new, 3, &Extension::default())
             .iter()
             .all(Difference::is_of_config)
     );
