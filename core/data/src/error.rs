@@ -212,12 +212,14 @@ impl Failure for DataError {
         match self {
             // The disk is at fault, not the data.
             DataError::Cache { .. } => ExitClass::Resources,
+            DataError::Repository(error) => error.exit_class(),
             _ => ExitClass::Data,
         }
     }
 
     fn next_step(&self) -> String {
         match self {
+            DataError::Repository(error) => return error.next_step(),
             DataError::Lost { .. } => {
                 "see `host data doctor` for the rows, or set data.max_lost; nothing was written"
             }

@@ -9,9 +9,12 @@ mod atomic_file;
 mod directory_content;
 mod directory_member;
 mod error;
+mod fetch_error;
 mod file_hash;
 mod file_kind;
 mod hub_cache;
+mod hub_fetch;
+mod hub_snapshot;
 mod json_file;
 mod lock;
 mod model_directory;
@@ -31,12 +34,15 @@ pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use atomic_file::{free_bytes, write_error};
 pub use directory_content::{Damage, check_file, check_size, files_below, hash_member};
 pub use error::FileError;
+pub use fetch_error::FetchError;
 pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};
 pub use file_kind::FileKind;
-pub use hub_cache::{HubCache, RepoKind};
+pub use hub_cache::{HubCache, RepoKind, hub_token_file};
+pub use hub_fetch::{Fetch, FetchRequest, Wanted, fetch_with};
+pub use hub_snapshot::HubSnapshot;
 pub use json_file::read_object;
 pub use lock::wait_for;
-pub use model_directory::{CHAT_TEMPLATE, ModelDirectory};
+pub use model_directory::{CHAT_TEMPLATE, ModelDirectory, TOKENIZER_FILES};
 pub use model_export::{
     Existing, GroupSink, MAX_SHARD_BYTES, NewModel, copy_files, refuse_existing, write_model,
     write_model_groups, write_pending_model,

@@ -1,11 +1,13 @@
 //! A run's settings and inputs -> the content of `run.json`: all inputs that determine the result.
 
+use std::collections::BTreeSet;
+
 use espalier_config::ResolvedConfig;
-use espalier_data::BatchSchedule;
+use espalier_data::{BatchSchedule, Dataset};
 use espalier_interface::DType;
 use espalier_plan::plan::{RunPlan, WorldMemory};
 use espalier_registry::select::PackedCheckpoint;
-use espalier_system::files::{self, AdapterDirectory, FileHash};
+use espalier_system::files::{self, AdapterDirectory, FileHash, HubSnapshot};
 use serde_json::{Value as Json, json};
 
 use crate::Error;
@@ -35,6 +37,9 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         let (train, eval) = (data.train.dataset(), eval.dataset());
         (!eval.shares_files(train)).then(|| eval.counts())
     });
+    let saved_adapter = session.components.saved_adapter.as_ref();
+    let rows = data.map(|data| data.train.dataset()).into_iter();
+    let rows = rows.chain(eval.map(|rows| rows.dataset()));
     Ok(json!({
         "espalier": env!("CARGO_PKG_VERSION"),
         "config_version": CONFIG_VERSION,
@@ -47,8 +52,10 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "adapter_options": session.components.adapter_options,
         "model": {
             "path": session.directory.path(),
+            "revision": HubSnapshot::of(session.directory.path()),
             "files": Json::Null,
             "adapter_files": Json::Null,
+            "adapter_revision": saved_adapter.and_then(|adapter| HubSnapshot::of(adapter.path())),
             "packed_by": session.components.quantizers.packed().map(PackedCheckpoint::component),
             "num_params": num_params,
             "num_trained_params": num_trained_params,
@@ -56,6 +63,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         "data": {
             "files": data.map(|data| data.train.dataset().files()),
             "eval_files": eval.map(|rows| rows.dataset().files()),
+            "revisions": revisions(rows),
             "tokenizer_sha256": data.and_then(|data| data.tokenizer_sha256.as_ref()),
             "counts": data.map(|data| data.train.dataset().counts()),
             "eval_counts": eval_counts,
@@ -87,6 +95,14 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
 fn working_directory() -> Option<String> {
     let folder = std::env::current_dir().ok()?;
     Some(folder.display().to_string())
+}
+
+/// The commits of the hub's repositories that the rows are of.
+fn revisions<'a>(rows: impl Iterator<Item = &'a Dataset>) -> BTreeSet<HubSnapshot> {
+    let files = rows.flat_map(|rows| rows.files());
+    files
+        .filter_map(|file| HubSnapshot::of(&file.path))
+        .collect()
 }
 
 /// The part of a device's instruction set that computes in `compute`. A part after a `+` that is

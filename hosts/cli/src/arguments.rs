@@ -201,7 +201,7 @@ pub struct ModelArguments {
     /// Components by name, one a role: nf4,lora
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     plugins: Vec<String>,
-    /// Model directory, as Hugging Face lays it out
+    /// Model directory, as Hugging Face lays it out, or a model of the hub: org/name
     #[arg(long, value_name = "DIR", overrides_with = "model")]
     model: Option<String>,
     /// PEFT adapter directory to start from
@@ -236,7 +236,7 @@ impl ModelArguments {
 pub struct RowsArguments {
     #[command(flatten)]
     model: ModelArguments,
-    /// Files of rows
+    /// Files of rows, or a dataset of the hub: org/name
     #[arg(long, value_name = "FILE", num_args = 1..)]
     data: Vec<String>,
     /// Rank threads of this process

@@ -6,6 +6,7 @@ mod crash;
 mod display;
 mod exits;
 mod failure;
+mod hub;
 mod log;
 mod output;
 mod progress;
@@ -50,6 +51,9 @@ fn main() -> ExitCode {
     }
     log::start();
     on_notice(|line| display::say(&format!("note: {line}")));
+    if !arguments.command.is_for_another() {
+        hub::start();
+    }
     let mut out = Output::new();
     let done = match arguments.command {
         Command::Train(arguments) => command::train::run(&arguments, &mut out),

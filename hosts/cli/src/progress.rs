@@ -1,6 +1,7 @@
 //! Shows a run on standard error, with bars on a terminal and in plain lines otherwise. Writes the
 //! lines to its log.
 
+mod download;
 mod pace;
 mod text;
 
@@ -13,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::display;
 
+pub use download::DownloadProgress;
 use pace::{LinePace, Pace};
 
 /// The bar of the steps, with the numbers in a line below; both are cut to the terminal's width.

@@ -8,7 +8,7 @@ use espalier_engine::observer::{All, Observer, Unobserved};
 use espalier_system::stop::StopFlag;
 
 use crate::progress::{Progress, Warnings};
-use crate::{display, signals};
+use crate::{display, hub, signals};
 
 /// How much of its progress a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub fn watched<T, E: std::error::Error + Send + Sync + 'static>(
     let stop = StopFlag::new();
     signals::watch(&stop).context("cannot watch for signals")?;
     call_watch::heed(&stop);
+    hub::heed(&stop);
     if let Some(out) = log {
         display::await_log(out);
     }

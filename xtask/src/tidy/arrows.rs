@@ -3,7 +3,7 @@
 //! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
 //! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
 //! backends -> tensor-ops, driver-device -> host-device -> interface; trainer -> conformance ->
-//! interface; tests -> conformance. A plugin depends on no other plugin and never on the trainer;
+//! interface; hosts -> hub -> system; tests -> conformance. A plugin depends on no other plugin and never on the trainer;
 //! the trainer depends neither on kernels nor on what plugins share nor on plugins.
 
 use std::fs;
@@ -23,6 +23,7 @@ const HOST_DEVICE: &str = "espalier-host-device";
 const DRIVER_DEVICE: &str = "espalier-driver-device";
 const TENSOR_OPS: &str = "espalier-tensor-ops";
 const CONFORMANCE: &str = "espalier-conformance";
+const HUB: &str = "espalier-hub";
 const SAMPLES: &str = "espalier-samples";
 
 /// The crates of the core, lowest first. Each may depend on those before it.
@@ -106,6 +107,7 @@ fn allowed(folder: &Path, name: &str, dependency: &str) -> bool {
         Some("core") if [DRIVER_DEVICE, TENSOR_OPS].contains(&name) => {
             [INTERFACE, HOST_DEVICE].contains(&dependency)
         }
+        Some("core") if name == HUB => [INTERFACE, "espalier-system"].contains(&dependency),
         // The check of the boundary reads the interface's layout.
         Some("xtask") => dependency == INTERFACE,
         Some("core") => false,

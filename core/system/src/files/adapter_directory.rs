@@ -8,7 +8,7 @@ use super::directory_member::find_member;
 use super::json_file::read_object;
 use super::{
     FileError, FileKind, HubCache, PendingDirectory, RepoKind, TensorSink, TensorSpec, TensorStore,
-    write_json, write_safetensors,
+    Wanted, write_json, write_safetensors,
 };
 
 const CONFIG: &str = "adapter_config.json";
@@ -43,7 +43,11 @@ impl AdapterDirectory {
             return Err(missing(CONFIG, "expected a PEFT adapter directory"));
         };
         let config = read_object(&config, FileKind::JsonConfig)?;
-        let Some(weights) = find_member(&path, WEIGHTS)? else {
+        let mut weights = find_member(&path, WEIGHTS)?;
+        if weights.is_none() && cache.complete(&path, Wanted::AdapterWeights)? {
+            weights = find_member(&path, WEIGHTS)?;
+        }
+        let Some(weights) = weights else {
             let advice = match find_member(&path, "adapter_model.bin")? {
                 Some(_) => "convert its adapter_model.bin: load and save it with today's peft",
                 None => "expected a PEFT adapter directory",

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use espalier_interface::bytes::Bytes;
 use safetensors::Dtype;
 
+use super::fetch_error::FetchError;
 use super::file_kind::FileKind;
 use super::run_state::RunState;
 use crate::failure::{ExitClass, Failure};
@@ -15,13 +16,22 @@ use crate::failure::{ExitClass, Failure};
 pub enum FileError {
     /// Neither a directory nor a repository in the local cache.
     #[error(
-        "no directory `{name}`, and no repository of that name in the cache {cache}; \
-         download it with `{command}`"
+        "no directory `{name}`, and no repository of that name in the cache {cache}{}; \
+         download it with `{command}`", not_asked(.offline)
     )]
     NotInCache {
         name: String,
         cache: PathBuf,
+        /// The variable that forbids to ask the hub, if one does.
+        offline: Option<&'static str>,
         command: String,
+    },
+    /// Neither a directory, nor in the local cache, nor given by the hub.
+    #[error("there is no directory `{name}`, and it was not fetched from {endpoint}: {reason}")]
+    NotFetched {
+        name: String,
+        endpoint: String,
+        reason: FetchError,
     },
     /// The cache holds the repository but not the revision its `refs/main` names.
     #[error("the cached repository {path} is not complete: {problem}; run `{command}` again")]
@@ -286,6 +296,12 @@ fn advice(state: &RunState) -> &'static str {
     }
 }
 
+fn not_asked(offline: &Option<&str>) -> String {
+    offline.map_or_else(String::new, |variable| {
+        format!(" (the hub is not asked, since {variable} is set)")
+    })
+}
+
 fn free_bytes_note(free_bytes: &Option<u64>) -> String {
     free_bytes.map_or_else(String::new, |bytes| format!(", {bytes} are free"))
 }
@@ -299,6 +315,7 @@ impl Failure for FileError {
             | FileError::Exists { .. }
             | FileError::OutputLocked { .. }
             | FileError::OutputTaken { .. } => ExitClass::Usage,
+            FileError::NotFetched { reason, .. } => reason.exit_class(),
             FileError::Read { source, .. } | FileError::Write { source, .. } => match source.kind()
             {
                 io::ErrorKind::NotFound
@@ -316,6 +333,9 @@ impl Failure for FileError {
     }
 
     fn next_step(&self) -> String {
+        if let FileError::NotFetched { reason, .. } = self {
+            return reason.next_step().to_owned();
+        }
         match self.exit_class() {
             ExitClass::Usage => "check the path, or choose another",
             ExitClass::Resources => {

@@ -1,13 +1,17 @@
-//! A repository id -> the directory of its snapshot in the local Hugging Face cache.
+//! A repository id -> the directory of its snapshot in the local Hugging Face cache. What is missing
+//! there is fetched, where the host set a way to do so.
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::directory_member::is_plain_name;
-use super::{FileError, FileKind, read_regular_text};
+use super::directory_member::{find_member, is_plain_name};
+use super::hub_fetch::{self, Fetch, FetchRequest, Wanted};
+use super::{FileError, FileKind, HubSnapshot, read_regular_text};
+use crate::notice;
 
 /// The kind of a repository, which the cache and the command line distinguish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RepoKind {
     /// A model or an adapter.
     Model,
@@ -15,16 +19,33 @@ pub enum RepoKind {
     Dataset,
 }
 
+impl RepoKind {
+    /// What the names of its folders in a cache begin with.
+    pub(super) fn folder_prefix(self) -> &'static str {
+        match self {
+            RepoKind::Model => "models",
+            RepoKind::Dataset => "datasets",
+        }
+    }
+}
+
 /// The cache that the Hugging Face tools download to: `models--org--name/{refs,snapshots,blobs}`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HubCache {
     root: PathBuf,
+    fetcher: Option<Arc<dyn Fetch>>,
+    /// The variable that forbids to ask the hub, if one does.
+    offline: Option<&'static str>,
 }
 
 impl HubCache {
-    /// The cache at `root`.
+    /// The cache at `root`, into which nothing is fetched.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        HubCache { root: root.into() }
+        HubCache {
+            root: root.into(),
+            fetcher: None,
+            offline: None,
+        }
     }
 
     /// The cache of this user.
@@ -34,36 +55,22 @@ impl HubCache {
     /// huggingface_hub, constants.py: HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub,
     /// XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub; the first that is set.
     pub fn from_environment() -> Self {
-        Self::from_variables(|name| {
-            env::var_os(name)
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
-        })
-    }
-
-    fn from_variables(variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
-        let user_home = variable("HOME").unwrap_or_else(|| PathBuf::from("."));
-        let path = |name: &str| {
-            variable(name).map(|path| match path.strip_prefix("~") {
-                Ok(rest) => user_home.join(rest),
-                Err(_) => path,
-            })
-        };
-        let root = path("HF_HUB_CACHE")
-            .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
-            .or_else(|| Some(path("HF_HOME")?.join("hub")))
-            .or_else(|| Some(path("XDG_CACHE_HOME")?.join("huggingface/hub")))
-            .unwrap_or_else(|| user_home.join(".cache/huggingface/hub"));
-        HubCache { root }
+        let offline = hub_fetch::offline(variable);
+        HubCache {
+            root: root(variable),
+            fetcher: hub_fetch::fetcher().filter(|_| offline.is_none()),
+            offline,
+        }
     }
 
     /// The directory of `name`: `name` itself where it is a directory, else the cached snapshot of
-    /// that repository's `main`.
+    /// that repository's `main`. A repository `org/name` that is not there is fetched: of a model
+    /// all but its weights, of a dataset its files of rows.
     ///
     /// # Errors
     ///
     /// [`FileError::NotADirectory`], [`FileError::NotInCache`] and [`FileError::CacheIncomplete`];
-    /// the last two print the command that downloads the repository.
+    /// the last two print the command that downloads the repository. [`FileError::NotFetched`].
     pub fn resolve(&self, kind: RepoKind, name: &Path) -> Result<PathBuf, FileError> {
         if name.is_dir() {
             return Ok(name.to_owned());
@@ -76,13 +83,68 @@ impl HubCache {
                 });
             }
         };
+        let cached = self.snapshot(kind, id);
+        let is_complete = match &cached {
+            Ok(snapshot) => is_described(kind, snapshot)?,
+            Err(_) => false,
+        };
+        // A single word is a path, most likely.
+        let fetcher = self.fetcher.as_ref().filter(|_| id.contains('/'));
+        let Some(fetcher) = fetcher.filter(|_| !is_complete) else {
+            return cached;
+        };
+        let commit = cached.as_deref().ok().and_then(HubSnapshot::of);
+        let fetched = fetcher.fetch(&FetchRequest {
+            root: &self.root,
+            kind,
+            id,
+            commit: commit.as_ref().map(|snapshot| snapshot.commit.as_str()),
+            wanted: match kind {
+                RepoKind::Model => Wanted::Description,
+                RepoKind::Dataset => Wanted::Rows,
+            },
+        });
+        match (cached, fetched) {
+            (_, Ok(())) => self.snapshot(kind, id),
+            // What is there may do: other tools keep a part of a repository, too.
+            (Ok(snapshot), Err(error)) => {
+                notice::once(&error.to_string());
+                Ok(snapshot)
+            }
+            (Err(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// Fetches `wanted` into `directory`, where that is the snapshot of a repository of this cache.
+    /// True where something may be there now that was not before.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotFetched`], and errors of writing.
+    pub(super) fn complete(&self, directory: &Path, wanted: Wanted) -> Result<bool, FileError> {
+        let snapshot = HubSnapshot::of(directory).filter(|_| directory.starts_with(&self.root));
+        let (Some(fetcher), Some(snapshot)) = (&self.fetcher, snapshot) else {
+            return Ok(false);
+        };
+        fetcher.fetch(&FetchRequest {
+            root: &self.root,
+            kind: snapshot.kind,
+            id: &snapshot.repository,
+            commit: Some(&snapshot.commit),
+            wanted,
+        })?;
+        Ok(true)
+    }
+
+    /// The directory of the commit that `main` of the repository is, as far as the cache knows.
+    fn snapshot(&self, kind: RepoKind, id: &str) -> Result<PathBuf, FileError> {
         let command = download_command(kind, id);
         let repository = self.root.join(folder_name(kind, id));
         if !repository.is_dir() {
-            let cache = self.root.clone();
             return Err(FileError::NotInCache {
                 name: id.to_owned(),
-                cache,
+                cache: self.root.clone(),
+                offline: self.offline,
                 command,
             });
         }
@@ -107,6 +169,59 @@ impl HubCache {
     }
 }
 
+/// A variable of the environment, where it is set and not empty.
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
+}
+
+/// The path in a variable, with the user's directory for `~`.
+fn path_in(variable: impl Fn(&str) -> Option<PathBuf>, name: &str) -> Option<PathBuf> {
+    let path = variable(name)?;
+    Some(match path.strip_prefix("~") {
+        Ok(rest) => user_home(&variable).join(rest),
+        Err(_) => path,
+    })
+}
+
+fn user_home(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    variable("HOME").unwrap_or_else(|| PathBuf::from("."))
+}
+
+/// The directory of the Hugging Face tools: HF_HOME, XDG_CACHE_HOME/huggingface,
+/// ~/.cache/huggingface; the first that is set.
+fn tools_home(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let below_cache = |cache: PathBuf| cache.join("huggingface");
+    path_in(&variable, "HF_HOME")
+        .or_else(|| path_in(&variable, "XDG_CACHE_HOME").map(below_cache))
+        .unwrap_or_else(|| below_cache(user_home(&variable).join(".cache")))
+}
+
+/// The cache's directory.
+fn root(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    path_in(&variable, "HF_HUB_CACHE")
+        .or_else(|| path_in(&variable, "HUGGINGFACE_HUB_CACHE"))
+        .unwrap_or_else(|| tools_home(&variable).join("hub"))
+}
+
+/// The file in which the Hugging Face tools keep the user's token: HF_TOKEN_PATH, else `token`
+/// beside the cache.
+pub fn hub_token_file() -> PathBuf {
+    path_in(variable, "HF_TOKEN_PATH").unwrap_or_else(|| tools_home(variable).join("token"))
+}
+
+/// Whether a snapshot of a model has what describes it, or an adapter. Files of rows are all
+/// fetched before a snapshot is the one of `main`.
+fn is_described(kind: RepoKind, snapshot: &Path) -> Result<bool, FileError> {
+    let has = |name: &str| Ok::<_, FileError>(find_member(snapshot, name)?.is_some());
+    Ok(match kind {
+        RepoKind::Dataset => true,
+        RepoKind::Model => {
+            has("adapter_config.json")? || (has("config.json")? && has("tokenizer.json")?)
+        }
+    })
+}
+
 /// True for `name` and `org/name` with the characters of the hub: letters, digits, `-`, `_` and
 /// `.`.
 fn is_repo_id(id: &str) -> bool {
@@ -120,12 +235,9 @@ fn is_repo_id(id: &str) -> bool {
     id.split('/').count() <= 2 && id.split('/').all(part)
 }
 
-fn folder_name(kind: RepoKind, id: &str) -> String {
-    let prefix = match kind {
-        RepoKind::Model => "models",
-        RepoKind::Dataset => "datasets",
-    };
-    format!("{prefix}--{}", id.replace('/', "--"))
+/// The folder of a repository in a cache: `models--org--name`.
+pub(super) fn folder_name(kind: RepoKind, id: &str) -> String {
+    format!("{}--{}", kind.folder_prefix(), id.replace('/', "--"))
 }
 
 fn download_command(kind: RepoKind, id: &str) -> String {
@@ -140,12 +252,12 @@ mod tests {
     use super::*;
 
     fn root_of(set: &[(&str, &str)]) -> String {
-        let cache = HubCache::from_variables(|name| {
+        let root = root(|name| {
             set.iter()
                 .find(|(set, _)| *set == name)
                 .map(|(_, value)| PathBuf::from(value))
         });
-        cache.root.display().to_string()
+        root.display().to_string()
     }
 
     #[test]

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::directory_member::find_member;
 use super::json_file::read_object;
-use super::shard_index::INDEX_NAME;
-use super::{FileError, FileHash, FileKind, HubCache, RepoKind, TensorStore, hash_file};
+use super::shard_index::{INDEX_NAME, read_index};
+use super::{FileError, FileHash, FileKind, HubCache, RepoKind, TensorStore, Wanted, hash_file};
 
 /// Common file names of a tokenizer and its chat template.
-const TOKENIZER_FILES: [&str; 12] = [
+pub const TOKENIZER_FILES: [&str; 12] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -36,6 +36,8 @@ const WEIGHTS: &str = "model.safetensors";
 pub struct ModelDirectory {
     path: PathBuf,
     config: Value,
+    /// Where its weights are fetched into, if it is in there.
+    cache: Option<HubCache>,
 }
 
 impl ModelDirectory {
@@ -60,12 +62,17 @@ impl ModelDirectory {
         Ok(ModelDirectory {
             config: read_object(&config, FileKind::JsonConfig)?,
             path,
+            cache: Some(cache.clone()),
         })
     }
 
     /// A model with a config only; `path` is its name in messages.
     pub fn without_files(path: PathBuf, config: Value) -> Self {
-        ModelDirectory { path, config }
+        ModelDirectory {
+            path,
+            config,
+            cache: None,
+        }
     }
 
     /// The directory; of a cached repository, its snapshot.
@@ -132,8 +139,16 @@ impl ModelDirectory {
         Ok(files)
     }
 
-    /// Opens the tensors: `model.safetensors`, else the shards of its index.
+    /// Opens the tensors: `model.safetensors`, else the shards of its index. Those of a repository
+    /// in the cache are fetched first, where they are missing.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::MissingFile`], and errors of fetching, reading and of broken files.
     pub fn tensors(&self) -> Result<TensorStore, FileError> {
+        if let Some(cache) = self.cache.as_ref().filter(|_| !self.has_weights()) {
+            cache.complete(&self.path, Wanted::Weights)?;
+        }
         if let Some(path) = self.file(WEIGHTS)? {
             return TensorStore::open(&path);
         }
@@ -151,6 +166,13 @@ impl ModelDirectory {
             expected: format!("{WEIGHTS} or {INDEX_NAME}"),
             advice,
         })
+    }
+
+    /// Whether `model.safetensors` is there, or an index and all of its shards.
+    fn has_weights(&self) -> bool {
+        let is_there = |name| self.file(name).ok().flatten();
+        let has_shards = |index: PathBuf| read_index(&self.path, &index).is_ok();
+        is_there(WEIGHTS).is_some() || is_there(INDEX_NAME).is_some_and(has_shards)
     }
 
     /// The hashes of the config, the tokenizer's files and the files of `tensors`.

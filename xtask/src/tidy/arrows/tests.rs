@@ -36,6 +36,10 @@ fn arrows_point_one_way() {
     assert_eq!(of("espalier-data", "core/data", TRAINER), 1);
     assert_eq!(of(TRAINER, "core/trainer", "espalier-llama"), 1);
     assert_eq!(of(INTERFACE, "core/interface", KERNELS), 1);
+    assert_eq!(of(HUB, "core/hub", "espalier-system"), 0);
+    assert_eq!(of(HUB, "core/hub", "espalier-data"), 1);
+    assert_eq!(of("espalier-data", "core/data", HUB), 1);
+    assert_eq!(of("espalier-cli", "hosts/cli", HUB), 0);
     assert_eq!(of(DECODER, "core/decoder", INTERFACE), 0);
     assert_eq!(of(DECODER, "core/decoder", KERNELS), 1);
     assert_eq!(of("espalier-llama", "plugins/llama", DECODER), 0);
