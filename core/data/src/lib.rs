@@ -50,7 +50,7 @@ pub use fault::Dropped;
 pub use file_record::FileRecord;
 pub use format::Format;
 pub use limit::{TOLD_LOST, TooLongIs};
-pub use options::{DataOptions, OnBadRow, OnEmpty, TooLong, Tools, TrainOn};
+pub use options::{DataOptions, OPTIONS_SOURCE, OnBadRow, OnEmpty, TooLong, Tools, TrainOn};
 pub use pack::MicroBatch;
 pub use preview::{Preview, ShownToken};
 pub use row::UNTRAINED;

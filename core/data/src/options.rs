@@ -9,6 +9,9 @@ use super::error::DataError;
 use super::fields;
 use super::format::Format;
 
+/// This file, whose doc comments are the reference of its keys.
+pub const OPTIONS_SOURCE: &str = include_str!("options.rs");
+
 /// The keys of `[data]`, with their defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod config_reference;
 mod data;
 mod eval;
 mod expand;
@@ -24,6 +25,7 @@ use espalier_trainer::error::Error;
 
 pub use check::CheckArguments;
 pub use compare::CompareArguments;
+pub use config_reference::ConfigReferenceArguments;
 pub use data::{DataArguments, DataCommand, RowArguments, RowDoctorArguments, ShowArguments};
 pub use eval::EvalArguments;
 pub use expand::ExpandArguments;
@@ -88,6 +90,8 @@ pub enum Command {
     Swap(SwapArguments),
     /// Show the components that can be chosen, or what one of them takes
     Plugins(PluginsArguments),
+    /// Show every key of a config: type, default, allowed values, meaning
+    Config(ConfigReferenceArguments),
     /// Show this machine, its devices and where plugins are looked for
     Doctor(DoctorArguments),
 }

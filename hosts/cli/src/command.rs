@@ -1,6 +1,7 @@
 //! One file per command: its calls and its output.
 
 pub mod compare;
+pub mod config;
 pub mod data;
 pub mod doctor;
 pub mod eval;

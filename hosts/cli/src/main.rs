@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => command::generate::run(&arguments, &mut out),
         Command::Swap(arguments) => command::swap::run(&arguments, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
+        Command::Config(arguments) => command::config::run(&arguments, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
     };
     failure::concluded(done, &mut out)
