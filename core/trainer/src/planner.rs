@@ -3,7 +3,9 @@
 mod asked;
 mod auto;
 mod memory_ladder;
+mod misfit;
 mod plan_report;
+mod seconds;
 mod speeds;
 mod text;
 
@@ -13,4 +15,5 @@ pub use memory_ladder::{
     LadderName, LadderPlan, LadderRequest, LadderRung, MemoryLadder, MemoryPart, Product,
     PublishedPeak, RungOptions,
 };
+pub use misfit::Misfit;
 pub use plan_report::PlanReport;

@@ -13,6 +13,7 @@ use espalier_system::failure::{self, ExitClass, UsageError, one_line};
 use espalier_system::files::FileError;
 use espalier_system::stop::Interrupted;
 use espalier_trainer::error::Error;
+use espalier_trainer::planner::Misfit;
 use signal_hook::low_level;
 
 use crate::display;
@@ -121,6 +122,7 @@ fn as_failure<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a dyn failure
         .or_else(|| of::<espalier_registry::Error>(cause))
         .or_else(|| of::<DataError>(cause))
         .or_else(|| of::<FileError>(cause))
+        .or_else(|| of::<Misfit>(cause))
         .or_else(|| of::<UsageError>(cause))
         .or_else(|| of::<Interrupted>(cause))
 }

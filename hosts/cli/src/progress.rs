@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use espalier_engine::observer::{EvalMetrics, Event, Observer, PlanSummary, StepMetrics};
+use espalier_system::number::duration;
 use espalier_trainer::bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -202,7 +203,7 @@ impl Progress {
         let last = step.step >= total;
         if let Some(bar) = &state.steps {
             let percent = 100 * step.step / total.max(1);
-            bar.set_prefix(self.with_name(&format!("{percent} %  {} left", text::clock(left))));
+            bar.set_prefix(self.with_name(&format!("{percent} %  {} left", duration(left))));
             bar.set_position(step.step);
             bar.set_message(text::step_beside_bar(
                 step,
@@ -289,7 +290,7 @@ impl Observer for Progress {
                 total,
             } => self.work(state, "measuring", [done, total], |secs| {
                 let left = secs / done.max(1) as f64 * total.saturating_sub(done) as f64;
-                let left = text::clock(left);
+                let left = duration(left);
                 format!("{done}/{total}  {option} on {site}  {left} left")
             }),
             Event::Evaluated(eval) => self.evaluated(state, eval),

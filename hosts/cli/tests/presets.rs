@@ -174,6 +174,41 @@ fn insufficient_memory_is_reported_for_the_device_and_for_the_host() {
 }
 
 #[test]
+fn a_plan_that_does_not_fit_ends_with_what_would() {
+    let of = |machine: &str| {
+        let words = format!("--plugins nf4,lora --preset llama3-8b --threads 1 {machine}");
+        let output = plan(&words);
+        let [text, error] = [&output.stdout, &output.stderr].map(|bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            text.into_owned()
+        });
+        assert_eq!(output.status.code(), Some(8), "{words}: {error}");
+        (text, error.lines().last().unwrap_or_default().to_owned())
+    };
+    let (text, error) = of("--assume 10GiB --host-memory 64GiB");
+    let (own, instead) = text.split_once("what would fit").expect("two parts");
+    assert!(own.contains("does not fit"), "{own}");
+    assert!(instead.contains("recompute = \"layer\""), "{instead}");
+    for part in [
+        "error: the run does not fit: a device needs",
+        "10.00 GiB are there; next: with the keys above it fits",
+        "recompute layer",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    // The plan of those keys does fit.
+    let keys = "--assume 10GiB --host-memory 64GiB --set model.recompute=layer";
+    let words = format!("--plugins nf4,lora --preset llama3-8b --threads 1 {keys}");
+    assert_eq!(json(&words)["fits"], true);
+
+    let (_, error) = of("--assume 1GiB --host-memory 1GiB");
+    assert!(
+        error.contains("; next: nothing fits; of what comes nearest"),
+        "{error}"
+    );
+}
+
+#[test]
 fn invalid_arguments_are_refused_with_a_remedy() {
     for (words, parts) in [
         ("--preset llama3-8", ["`llama3-8`", "--preset llama3-8b"]),

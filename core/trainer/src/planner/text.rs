@@ -5,9 +5,9 @@ use std::fmt;
 use espalier_engine::measure;
 use espalier_plan::plan::Source;
 use espalier_registry::ComponentSource;
-use espalier_system::number::duration;
 
 use super::PlanReport;
+use super::seconds::seconds;
 use crate::bytes::Bytes;
 
 /// Columns of the longest bar beside a category.
@@ -230,15 +230,19 @@ impl PlanReport {
             speeds.link / 1e9,
         )?;
         let time = &self.time;
-        seconds(f, "products", time.compute_secs)?;
+        time_row(f, "products", time.compute_secs)?;
         if time.other_secs > 0.0 {
-            seconds(f, "other kernels", time.other_secs)?;
+            time_row(f, "other kernels", time.other_secs)?;
         }
         if time.moving_secs > 0.0 {
-            seconds(f, "moving bytes", time.moving_secs)?;
-            seconds(f, "  beside computing", time.hidden_secs)?;
+            time_row(f, "moving bytes", time.moving_secs)?;
+            time_row(f, "  beside computing", time.hidden_secs)?;
         }
-        seconds(f, "step", time.secs)?;
+        time_row(f, "step", time.secs)?;
+        if self.total_steps > 0 {
+            let name = format!("{} such steps", self.total_steps);
+            time_row(f, &name, time.secs * self.total_steps as f64)?;
+        }
         writeln!(f, "  {:<20} {:>12.1}", "tokens/s", time.tokens_per_sec)
     }
 
@@ -256,15 +260,14 @@ impl PlanReport {
         )?;
         writeln!(
             f,
-            "  first step           {:>10.3} s  {:.2} GFLOP",
-            step_secs,
+            "  {:<20} {:>12}  {:.2} GFLOP",
+            "first step",
+            seconds(step_secs, 3),
             self.step_flops as f64 / 1e9,
         )?;
         if self.total_steps > 0 {
-            let all = step_secs * self.total_steps as f64;
-            let steps = self.total_steps;
-            let all = duration(all);
-            writeln!(f, "  {:<20} {all:>12}", format!("{steps} such steps"))?;
+            let name = format!("{} such steps", self.total_steps);
+            time_row(f, &name, step_secs * self.total_steps as f64)?;
         }
         Ok(())
     }
@@ -274,6 +277,6 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, bytes: u64) -> fmt::Result {
     writeln!(f, "  {name:<20} {:>12}", Bytes(bytes).to_string())
 }
 
-fn seconds(f: &mut fmt::Formatter<'_>, name: &str, secs: f64) -> fmt::Result {
-    writeln!(f, "  {name:<20} {secs:>10.3} s")
+fn time_row(f: &mut fmt::Formatter<'_>, name: &str, secs: f64) -> fmt::Result {
+    writeln!(f, "  {name:<20} {:>12}", seconds(secs, 3))
 }

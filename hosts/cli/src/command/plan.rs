@@ -8,7 +8,7 @@ use espalier_config::{Need, resolve};
 use espalier_engine::observer::Unobserved;
 use espalier_system::stop::StopFlag;
 use espalier_trainer::error::Error;
-use espalier_trainer::planner::{LadderName, LadderRequest, PlanReport, Search};
+use espalier_trainer::planner::{LadderName, LadderRequest, Misfit, PlanReport, Search};
 use espalier_trainer::session::{ProcessContext, Session};
 
 use crate::arguments::PlanArguments;
@@ -36,35 +36,42 @@ pub fn run(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
         };
         return print_ladder(&request, arguments.json, out);
     }
-    let mut auto = None;
     let search = Search {
         resolved: &resolved,
         preset,
         asked: &asked,
     };
-    if arguments.auto || search.is_left_open()? {
+    let (auto, planned) = if arguments.auto || search.is_left_open()? {
         let (found, chosen) = search.run(&Unobserved)?;
-        (auto, resolved) = (Some(found), chosen);
-    }
-    let process_context = ProcessContext::start(resolved.config(), &StopFlag::new())?;
-    let session = Session::open_to_plan(
-        &resolved,
-        preset,
-        asked.assumed,
-        &process_context,
-        &Warnings,
-    )?;
-    let report = PlanReport {
-        auto,
-        ..PlanReport::of(&session, resolved.config(), &asked)?
+        (Some(found), chosen)
+    } else {
+        (None, resolved.clone())
     };
+    let process_context = ProcessContext::start(planned.config(), &StopFlag::new())?;
+    let session =
+        Session::open_to_plan(&planned, preset, asked.assumed, &process_context, &Warnings)?;
+    let mut report = PlanReport {
+        auto,
+        ..PlanReport::of(&session, planned.config(), &asked)?
+    };
+    let mut instead = None;
+    if !report.fits && report.auto.is_none() {
+        drop(session);
+        // A search that is refused finds nothing that would fit.
+        instead = search.run(&Unobserved).ok().map(|(found, _)| found);
+    }
+    let misfit = Misfit::of(&report, instead.as_ref().or(report.auto.as_ref()));
     if arguments.json {
+        report.auto = report.auto.or(instead);
         serde_json::to_writer_pretty(&mut *out, &report)?;
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
+        if let Some(found) = instead {
+            write!(out, "\nwhat would fit, of the same training\n{found}")?;
+        }
     }
-    Ok(())
+    misfit.map_or(Ok(()), |misfit| Err(misfit.into()))
 }
 
 /// Makes the plans of a ladder and prints them.

@@ -1,6 +1,7 @@
 //! Events of a run -> lines of text: stable, one fact after the other, easy to search.
 
 use espalier_engine::observer::{EvalMetrics, PlanSummary, StepMetrics};
+use espalier_system::number::duration;
 use espalier_trainer::bytes::Bytes;
 
 /// Seconds before which no rate is shown.
@@ -36,7 +37,7 @@ pub fn step(step: &StepMetrics, total_steps: u64, mean_loss: f64, left_secs: f64
         step.loss,
         speed(step),
         held(step),
-        clock(left_secs),
+        duration(left_secs),
     )
 }
 
@@ -94,16 +95,6 @@ pub fn rate(bytes: u64, secs: f64) -> String {
     }
 }
 
-/// Seconds as `m:ss` or `h:mm:ss`.
-pub fn clock(secs: f64) -> String {
-    let secs = secs.max(0.0).round() as u64;
-    let (hours, minutes, secs) = (secs / 3600, secs / 60 % 60, secs % 60);
-    match hours {
-        0 => format!("{minutes}:{secs:02}"),
-        _ => format!("{hours}:{minutes:02}:{secs:02}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +111,7 @@ mod tests {
         };
         let line = step(&metrics, 10, 1.625, 61.0);
         let expected = "step 3/10  loss 1.5000 (mean 1.6250)  1234 tokens/s  42 % of peak  \
-                        1.50 GiB  1:01 left";
+                        1.50 GiB  1 min 01 s left";
         assert_eq!(line, expected);
         let beside = step_beside_bar(&metrics, 1.625, Some(2.0), Bytes(1 << 31));
         let expected = "loss 1.6250  held-out 2.0000  1234 tokens/s  42 % of peak  \
@@ -131,9 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_is_shown_as_a_clock() {
-        let shown = [0.4, 59.6, 3661.0, -1.0].map(clock);
-        assert_eq!(shown, ["0:00", "1:00", "1:01:01", "0:00"]);
+    fn rates_are_shown_once_they_are_known() {
         assert_eq!(rate(3 << 20, 2.0), "  1.50 MiB/s");
         assert_eq!(rate(0, 2.0) + &rate(1, 0.01), "");
     }

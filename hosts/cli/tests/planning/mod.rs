@@ -42,6 +42,9 @@ pub fn plan(words: &str) -> Output {
 pub fn json(words: &str) -> Json {
     let output = plan(&format!("{words} --json"));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {error}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let plan: Json = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{words}: no JSON: {error}"));
+    let code = if plan["fits"] == false { 8 } else { 0 };
+    assert_eq!(output.status.code(), Some(code), "{words}: {error}");
+    plan
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::super::seconds::seconds;
 use super::Auto;
 use super::tried::Tried;
 
@@ -52,7 +53,9 @@ fn verdict(tried: &Tried) -> String {
         .device
         .map_or(String::new(), |room| format!("{room} on a device, "));
     format!(
-        "{:.2} s a step, {:.1} tokens/s; {device}{} on the host",
-        tried.time.secs, tried.time.tokens_per_sec, tried.host
+        "{} a step, {:.1} tokens/s; {device}{} on the host",
+        seconds(tried.time.secs, 2),
+        tried.time.tokens_per_sec,
+        tried.host
     )
 }
