@@ -389,6 +389,12 @@ fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     if differences.is_empty() {
         Ok(())
     } else {
-        Err(CheckpointError::Changed { path, differences }.into())
+        let result = None;
+        Err(CheckpointError::Changed {
+            path,
+            differences,
+            result,
+        }
+        .into())
     }
 }
