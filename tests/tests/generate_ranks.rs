@@ -218,7 +218,7 @@ fn tokens_and_logits_equal_those_of_one_rank_that_holds_everything() {
         for world in [1, 2, 4] {
             for strategy in Strategy::of(world) {
                 let all = variants(strategy, world).into_iter();
-                for variant in all.filter(|one| world < 4 || one.prefetch == 1) {
+                for variant in all.filter(|one| world == 1 || one.prefetch == 1) {
                     let at = format!("{}: {variant}", model.name);
                     let (team, planned) = model.load(&variant);
                     let (logits, answers) = results(&team);
