@@ -61,10 +61,11 @@ fn cards_are_listed_without_starting_the_library() {
     assert_eq!(starts(&calls), ["0"]);
 }
 
+/// Ranks wait for each other while kernels are compiled.
 #[test]
 fn a_training_starts_the_library_once_for_each_card_that_it_opens() {
     let case = Case {
-        words: "--plugins nf4,lora,fsdp --set run.max_steps=1",
+        words: "--plugins nf4,lora,fsdp --set run.max_steps=1 --set run.peer_timeout_secs=600",
         ranks: 2,
         ..CASE
     };

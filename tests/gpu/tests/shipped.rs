@@ -3,8 +3,9 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use espalier_backend_cuda::Recorder;
 use espalier_conformance::ops;
@@ -23,6 +24,16 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
+/// The names of the shipped kernels' files, up to the compiler's version.
+fn listed() -> &'static HashSet<String> {
+    static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
+    LISTED.get_or_init(|| {
+        let recorder = Recorder::new(libraries(folder()), CAPABILITY).expect("the mock compiler");
+        let listed = shipped(&recorder, CAPABILITY).expect("described formats");
+        listed.iter().map(|of| recorder.stem(of)).collect()
+    })
+}
+
 /// A machine without a compiler.
 struct Machine(TempDir);
 
@@ -37,23 +48,22 @@ impl Machine {
 
     /// Puts those of the kernels that other tests compiled which are shipped into a folder.
     fn with_shipped(self) -> Self {
-        let recorder = Recorder::new(libraries(folder()), CAPABILITY).expect("the mock compiler");
-        let listed = shipped(&recorder, CAPABILITY).expect("described formats");
-        let listed: HashSet<String> = listed.iter().map(|of| recorder.stem(of)).collect();
+        let listed = listed();
         fs::create_dir(self.kernels()).expect("a folder");
         let compiled = fs::read_dir(folder().join("mock-cuda-kernels")).expect("kernels");
         for file in compiled {
             let file = file.expect("an entry");
             let name = file.file_name().to_string_lossy().into_owned();
             let stem = name.split("-nvrtc").next().expect("the first part");
-            if listed.contains(stem) {
+            // Not those that another process is about to write.
+            if name.ends_with(".cubin") && listed.contains(stem) {
                 fs::hard_link(file.path(), self.kernels().join(&name)).expect("linked");
             }
         }
         self
     }
 
-    fn kernels(&self) -> std::path::PathBuf {
+    fn kernels(&self) -> PathBuf {
         self.0.path().join("kernels")
     }
 
@@ -140,6 +150,8 @@ fn the_kit_of_ops_needs_no_compiler() {
 #[test]
 fn a_format_that_is_not_shipped_is_refused_with_what_to_do() {
     let case = case("--plugins nf4,lora,single", "f32");
+    // With all kernels but those of the other blocks.
+    case.on_cuda(&case.training("--set run.max_steps=1"), folder(), ORDERS[0]);
     let words = "--set quantizer.nf4.block_size=32 --set run.max_steps=1";
     let training = case.training(words);
     let machine = Machine::new().with_shipped();
