@@ -89,7 +89,7 @@ fn every_key_of_a_dry_run_is_in_the_page() {
         "--set",
         "sharding.fsdp.prefetch=1",
         "--set",
-        "backend.cpu.isa=auto",
+        "backend.cpu.isa=portable",
         "--set",
         "model.compute=f32",
     ]));

@@ -100,7 +100,7 @@ fn files_damaged_after_the_end_are_rewritten_from_the_last_checkpoint() {
             copy(&training.path("whole"), &training.path(kind));
             damage(&training.path(kind).join(name), weights, kind);
             if kind != "flipped" {
-                let words = format!("{name} | {problem} | `host train --resume`");
+                let words = format!("{name} | {problem} | `host train --resume DIR`");
                 refused(&generate(&training, kind), 4, &words, &case);
             }
             let (output, printed) = resume(&training, kind);
