@@ -13,21 +13,7 @@ use espalier_interface::{
 };
 
 use crate::checked::{Checked, Fault, calm, described, ensure, refusal};
-use crate::{Subject, Suite, Threads, declared};
-
-/// The processes that run the checks together, where members are processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessGroup {
-    /// Index of this process.
-    pub own: u32,
-    /// Number of processes.
-    pub size: u32,
-}
-
-impl ProcessGroup {
-    /// No other process.
-    pub const ALONE: ProcessGroup = ProcessGroup { own: 0, size: 1 };
-}
+use crate::{ProcessGroup, Subject, Suite, Threads, declared};
 
 /// Group sizes under test, where members are threads.
 const MEMBERS: [u32; 4] = [1, 2, 3, 5];

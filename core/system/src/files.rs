@@ -21,6 +21,7 @@ mod model_directory;
 mod model_export;
 mod pending_directory;
 mod regular_file;
+mod repo_kind;
 mod run_directory;
 mod run_state;
 mod safetensors_header;
@@ -37,7 +38,7 @@ pub use error::FileError;
 pub use fetch_error::FetchError;
 pub use file_hash::{FileHash, hash_bytes, hash_file, hash_json};
 pub use file_kind::FileKind;
-pub use hub_cache::{HubCache, RepoKind, hub_token_file};
+pub use hub_cache::{HubCache, hub_token_file};
 pub use hub_fetch::{Fetch, FetchRequest, Wanted, fetch_with};
 pub use hub_snapshot::HubSnapshot;
 pub use json_file::read_object;
@@ -49,6 +50,7 @@ pub use model_export::{
 };
 pub use pending_directory::{PendingDirectory, remove_committed, sweep_leftover};
 pub use regular_file::{Unopened, open_regular, read_regular, read_regular_text};
+pub use repo_kind::RepoKind;
 pub use run_directory::{
     COMPARISON, Continue, MadeDirectories, RunDirectory, holder_of, this_process,
 };

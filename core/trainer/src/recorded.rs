@@ -70,8 +70,8 @@ pub fn of_rows(directory: &Path) -> Result<Map<String, Value>, Error> {
     Ok(keys)
 }
 
-/// All keys of the run, to continue it: what `train --resume DIR` reads. Swaps on record are no part
-/// of them.
+/// All keys of the run, to continue it: what `train --resume DIR` reads. Swaps on record are no
+/// part of them.
 ///
 /// # Errors
 /// A directory without a `run.json`.

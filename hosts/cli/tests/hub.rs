@@ -9,9 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use hub_server::{COMMIT, Faults, HubServer};
+use serde_json::Value;
 
 /// A hub, and a user's folder and cache.
 struct Place {

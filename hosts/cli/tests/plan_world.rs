@@ -315,14 +315,12 @@ fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
 #[test]
 fn a_run_that_cannot_fit_is_reported_with_remedies() {
     let output = plan("--preset llama2-70b --assume 2x24GiB --host-memory 64GiB");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{error}");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(text.contains("does not fit"), "{text}");
     for part in ["does not fit", "nothing fits", "--plugins nf4,lora"] {
-        assert!(text.contains(part), "no {part:?} in {text}");
+        assert!(error.contains(part), "no {part:?} in {error}");
     }
     let output = plan("--preset llama2-7b --assume 60000x24GiB --machines 60000");
     let error = String::from_utf8_lossy(&output.stderr);

@@ -149,7 +149,8 @@ fn a_plan_of_70b_takes_little_memory() {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    assert!(output.status.success(), "{error}");
+    // They do not fit, which is an answer, too.
+    assert_eq!(output.status.code(), Some(8), "{error}");
     for part in [
         "model      preset llama2-70b",
         "memory on an assumed device of 48.00 GiB",
@@ -188,17 +189,21 @@ fn a_plan_that_does_not_fit_ends_with_what_would() {
     let (text, error) = of("--assume 10GiB --host-memory 64GiB");
     let (own, instead) = text.split_once("what would fit").expect("two parts");
     assert!(own.contains("does not fit"), "{own}");
-    assert!(instead.contains("recompute = \"layer\""), "{instead}");
+    assert!(instead.contains("offload = \"params\""), "{instead}");
     for part in [
         "error: the run does not fit: a device needs",
         "10.00 GiB are there; next: with the keys above it fits",
-        "recompute layer",
+        "fsdp, offload params; recompute selective, micro_batch 1",
     ] {
         assert!(error.contains(part), "{error}");
     }
     // The plan of those keys does fit.
-    let keys = "--assume 10GiB --host-memory 64GiB --set model.recompute=layer";
-    let words = format!("--plugins nf4,lora --preset llama3-8b --threads 1 {keys}");
+    let keys = "--set sharding.fsdp.offload=\"params\" --set model.recompute=selective \
+                --set data.micro_batch=1";
+    let words = format!(
+        "--plugins nf4,lora,fsdp --preset llama3-8b --threads 1 --assume 10GiB \
+         --host-memory 64GiB {keys}"
+    );
     assert_eq!(json(&words)["fits"], true);
 
     let (_, error) = of("--assume 1GiB --host-memory 1GiB");

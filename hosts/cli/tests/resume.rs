@@ -58,7 +58,10 @@ fn an_adapter_in_a_checkpoint_equals_that_of_a_shorter_run() {
     training.succeed("whole", "");
     training.succeed("short", "--set run.max_steps=4");
     let saved = files(&training.path("whole/checkpoints/step-4/adapter"));
-    assert!(saved == files(&training.path("short/adapter")));
+    let mut exported = files(&training.path("short/adapter"));
+    // Only the result of a run has the tokenizer beside it.
+    exported.retain(|name, _| !name.starts_with("tokenizer"));
+    assert!(saved == exported);
     let names: Vec<&String> = saved.keys().collect();
     assert_eq!(names, ["adapter_config.json", "adapter_model.safetensors"]);
 }

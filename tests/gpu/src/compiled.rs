@@ -158,8 +158,9 @@ pub fn ship(nvrtc: &Path, capability: [i32; 2], folder: &Path, threads: usize) -
     Ok(kept.len())
 }
 
-/// The compilations with which cards of a compute capability need no compiler: those for formats of
-/// shipped quantizers that serve weights of any shape, and for the packed weights of the kit of ops.
+/// The compilations with which cards of a compute capability need no compiler: those for formats
+/// of shipped quantizers that serve weights of any shape, and for the packed weights of the kit of
+/// ops.
 ///
 /// # Errors
 /// `UNSUPPORTED` for a format that has neither a description nor device code.

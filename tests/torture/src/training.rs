@@ -140,8 +140,8 @@ impl Training {
     }
 }
 
-/// Expects a last line with a next step and all of `words`, and returns it. What a signal stopped is
-/// no error.
+/// Expects a last line with a next step and all of `words`, and returns it. What a signal stopped
+/// is no error.
 pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
     let line = last_line(output);
     let all = String::from_utf8_lossy(&output.stderr);

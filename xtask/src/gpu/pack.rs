@@ -40,8 +40,8 @@ pub struct PackOptions {
     /// A wheel of bitsandbytes, of which its Python files and its library for CUDA 13.0 are packed
     #[arg(long, value_name = "WHEEL")]
     bitsandbytes: Option<PathBuf>,
-    /// A kind of cards, such as sm_90, for which compiled kernels are packed: the machine then needs
-    /// no NVRTC
+    /// A kind of cards, such as sm_90, for which compiled kernels are packed: the machine then
+    /// needs no NVRTC
     #[arg(long, value_name = "ARCH")]
     arch: Option<String>,
 }
@@ -72,7 +72,8 @@ pub fn pack(workspace: &Workspace, options: &PackOptions) -> Result<()> {
 /// directory's `gpu`, which is returned.
 ///
 /// # Errors
-/// Where a build fails, `strip` is missing, a wheel is not the expected one, or NVRTC cannot be had.
+/// Where a build fails, `strip` is missing, a wheel is not the expected one, or NVRTC cannot be
+/// had.
 pub fn stage(workspace: &Workspace, options: &PackOptions) -> Result<PathBuf> {
     let stage = workspace.target.join(ROOT);
     if stage.exists() {

@@ -3,8 +3,9 @@
 //! hosts -> compare -> report -> trainer -> engine -> plan -> registry -> config -> data, compile,
 //! system -> interface <- plugins -> kernels -> interface; families -> decoder -> interface;
 //! backends -> tensor-ops, driver-device -> host-device -> interface; trainer -> conformance ->
-//! interface; hosts -> hub -> system; tests -> conformance. A plugin depends on no other plugin and never on the trainer;
-//! the trainer depends neither on kernels nor on what plugins share nor on plugins.
+//! interface; hosts -> hub -> system; tests -> conformance. A plugin depends on no other plugin and
+//! never on the trainer; the trainer depends neither on kernels nor on what plugins share nor on
+//! plugins.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A repository id -> the directory of its snapshot in the local Hugging Face cache. What is missing
-//! there is fetched, where the host set a way to do so.
+//! A repository id -> the directory of its snapshot in the local Hugging Face cache. What is
+//! missing there is fetched, where the host set a way to do so.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,8 @@ use std::sync::Arc;
 
 use super::directory_member::{find_member, is_plain_name};
 use super::hub_fetch::{self, Fetch, FetchRequest, Wanted};
-use super::{FileError, FileKind, HubSnapshot, read_regular_text};
+use super::{FileError, FileKind, HubSnapshot, RepoKind, read_regular_text};
 use crate::notice;
-
-/// The kind of a repository, which the cache and the command line distinguish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RepoKind {
-    /// A model or an adapter.
-    Model,
-    /// A data set.
-    Dataset,
-}
-
-impl RepoKind {
-    /// What the names of its folders in a cache begin with.
-    pub(super) fn folder_prefix(self) -> &'static str {
-        match self {
-            RepoKind::Model => "models",
-            RepoKind::Dataset => "datasets",
-        }
-    }
-}
 
 /// The cache that the Hugging Face tools download to: `models--org--name/{refs,snapshots,blobs}`.
 #[derive(Clone, Debug)]
@@ -139,7 +120,7 @@ impl HubCache {
     /// The directory of the commit that `main` of the repository is, as far as the cache knows.
     fn snapshot(&self, kind: RepoKind, id: &str) -> Result<PathBuf, FileError> {
         let command = download_command(kind, id);
-        let repository = self.root.join(folder_name(kind, id));
+        let repository = self.root.join(kind.folder_of(id));
         if !repository.is_dir() {
             return Err(FileError::NotInCache {
                 name: id.to_owned(),
@@ -233,11 +214,6 @@ fn is_repo_id(id: &str) -> bool {
             && part.chars().all(plain)
     };
     id.split('/').count() <= 2 && id.split('/').all(part)
-}
-
-/// The folder of a repository in a cache: `models--org--name`.
-pub(super) fn folder_name(kind: RepoKind, id: &str) -> String {
-    format!("{}--{}", kind.folder_prefix(), id.replace('/', "--"))
 }
 
 fn download_command(kind: RepoKind, id: &str) -> String {

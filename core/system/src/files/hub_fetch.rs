@@ -47,8 +47,7 @@ pub struct FetchRequest<'a> {
 impl FetchRequest<'_> {
     /// The repository's folder in the cache.
     pub fn folder(&self) -> PathBuf {
-        let name = super::hub_cache::folder_name(self.kind, self.id);
-        self.root.join(name)
+        self.root.join(self.kind.folder_of(self.id))
     }
 }
 

@@ -1,3 +1,5 @@
+//! The keys that commands take from the record of a run.
+
 use std::fs;
 
 use serde_json::json;

@@ -2,6 +2,7 @@
 
 use espalier_config::{ConfigError, ResolvedConfig};
 use espalier_engine::load::DecodeCheck;
+use espalier_engine::observer::{Event, Observer};
 use espalier_interface::Role;
 use espalier_registry::PluginIdentity;
 use espalier_system::files::WeightsError;
@@ -128,6 +129,29 @@ impl Swaps {
                 })
             }),
         }
+    }
+
+    /// The swaps of a checkpoint, by its copy of `run.json`, and those that its run made after it;
+    /// all are told.
+    ///
+    /// # Errors
+    /// As [`Swaps::of`].
+    pub fn on_record(
+        run: &Json,
+        checkpoint: Option<&Json>,
+        observer: &dyn Observer,
+    ) -> Result<(Self, Vec<Swap>), Error> {
+        let swaps = match checkpoint {
+            Some(run) => Swaps::of(run)?,
+            None => Swaps::default(),
+        };
+        let mut later = Swaps::of(run)?.0;
+        later.drain(..swaps.0.len().min(later.len()));
+        for swap in swaps.0.iter().chain(&later) {
+            let note = format!("with the swap on record: {}", swap.record.shown());
+            observer.observe(&Event::Note(&note));
+        }
+        Ok((swaps, later))
     }
 
     /// As JSON, for `run.json`.

@@ -60,8 +60,8 @@ impl Beginning {
         })
     }
 
-    /// A directory with or without a run. A finished run goes on where `resolved` changes it for its
-    /// next steps.
+    /// A directory with or without a run. A finished run goes on where `resolved` changes it for
+    /// its next steps.
     ///
     /// # Errors
     /// A directory of another process; a pipe in place of a file; a checkpoint that is damaged or
@@ -110,16 +110,11 @@ impl Beginning {
             // Requests to an earlier process.
             Mailbox::of(directory.path()).clear()?;
         }
-        let swaps = match &checkpoint {
-            Some(checkpoint) => Swaps::of(&checkpoint.manifest.run)?,
-            None => Swaps::default(),
-        };
-        let mut later_swaps = Swaps::of(&run)?.0;
-        later_swaps.drain(..swaps.0.len().min(later_swaps.len()));
-        for swap in swaps.0.iter().chain(&later_swaps) {
-            let note = format!("with the swap on record: {}", swap.record.shown());
-            observer.observe(&Event::Note(&note));
-        }
+        let (swaps, later_swaps) = Swaps::on_record(
+            &run,
+            checkpoint.as_ref().map(|one| &one.manifest.run),
+            observer,
+        )?;
         let step = checkpoint.as_ref().map(|one| one.manifest.progress.step);
         let extension = extension.recorded(&resumptions, step.unwrap_or_default());
         let out = out.display();

@@ -6,7 +6,7 @@ use espalier_config::ResolvedConfig;
 use espalier_data::ChatTemplate;
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::world_of_run;
-use espalier_plan::plan::{Purpose, RunPlan};
+use espalier_plan::plan::Purpose;
 use espalier_system::failure::UsageError;
 use espalier_system::files::RunDirectory;
 use espalier_system::memory::{self, Meter};
@@ -114,23 +114,18 @@ impl<'a> Run<'a> {
             Some(beginning) => beginning.swapped(resolved)?,
             None => resolved.clone(),
         };
-        let purpose = Purpose::Train;
         let session = match process_context {
-            None => Session::open_for(&swapped, purpose, observer, stop),
-            Some(among) => Session::open_among(&swapped, purpose, among, &meter, observer, stop),
+            None => Session::open_for(&swapped, Purpose::Train, observer, stop),
+            Some(among) => {
+                Session::open_among(&swapped, Purpose::Train, among, &meter, observer, stop)
+            }
         }?;
-        match measure {
-            Some(measure) => measure.check(&session.run.plan, session.services)?,
-            None => check_memory(&session.run.plan)?,
-        }
+        check_fits(&session, measure)?;
         let checkpoint = resumed.as_ref().and_then(|one| one.checkpoint.as_ref());
         let ready = Ready {
             wanted: Wanted::after(checkpoint),
             outline: record::outline(resolved, &session)?,
-            chat_template: ChatTemplate::chosen_text(
-                session.directory.path(),
-                resolved.config().data.chat_template.as_deref(),
-            )?,
+            chat_template: chat_template(&session, resolved)?,
             session,
         };
         ready.check(&swapped, observer, stop)?;
@@ -270,7 +265,17 @@ fn finished(beginning: &Beginning, resolved: &ResolvedConfig) -> Result<Option<R
     Ok(Some(RunSummary::finished_before(saved)))
 }
 
-/// Refuses a plan that the memory at hand does not hold.
-fn check_memory(plan: &RunPlan) -> Result<(), Error> {
-    Ok(plan.check(plan.available(memory::available_bytes()))?)
+/// The text of the chat template, where it is not the tokenizer's own.
+fn chat_template(session: &Session, resolved: &ResolvedConfig) -> Result<Option<String>, Error> {
+    let chosen = resolved.config().data.chat_template.as_deref();
+    Ok(ChatTemplate::chosen_text(session.directory.path(), chosen)?)
+}
+
+/// Refuses a plan that the memory at hand does not hold, or `measure` refuses.
+fn check_fits(session: &Session, measure: Option<&dyn BaseMeasure>) -> Result<(), Error> {
+    let plan = &session.run.plan;
+    match measure {
+        Some(measure) => measure.check(plan, session.services),
+        None => Ok(plan.check(plan.available(memory::available_bytes()))?),
+    }
 }

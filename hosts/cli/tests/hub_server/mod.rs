@@ -248,8 +248,10 @@ impl State {
         // The other end may have closed.
         let _ = stream.write_all(head.as_bytes());
         let _ = stream.write_all(sent);
-        while is_silent {
-            thread::park();
+        if is_silent {
+            loop {
+                thread::park();
+            }
         }
         Some(())
     }

@@ -1,3 +1,5 @@
+//! What may change for the next steps of a run, and what is refused.
+
 use espalier_config::{Sources, resolve};
 
 use super::*;
