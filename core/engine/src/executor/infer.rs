@@ -76,7 +76,14 @@ impl Executor {
             let window = Window::whole(numbers.tokens);
             launches.try_for_each(|launch| self.launch(launch, &numbers, window, &task.regions))
         };
-        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)
+        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)?;
+        if wanted.is_empty() {
+            // Nothing was read, but other ranks wait for this one's calls on its device, which may
+            // run no earlier than the host waits for them.
+            self.lanes().catch_up()?;
+            self.complete(Stream(0))?;
+        }
+        Ok(())
     }
 
     /// The program that generates, and its kernels.
