@@ -1,5 +1,5 @@
 //! The collective `nccl` over the mock libraries: the kit, trainings with the bits of `threads`,
-//! and what a run says where it cannot join its ranks or loses one.
+//! and what a run says where it cannot join its ranks.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use espalier_tests_gpu::{ALL_TRAININGS, Case, ORDERS, libraries};
-use espalier_torture::training::{Training, messages, refused, trained};
-use serde_json::Value as Json;
+use espalier_torture::training::{Training, refused};
 
 /// Where the mock libraries and the kernels are kept.
 fn folder() -> &'static Path {
@@ -142,56 +141,4 @@ fn a_machine_without_nccl_is_told_what_to_install() {
     let output = host.output().expect("the host starts");
     let words = "NCCL cannot be used | has no libnccl.so.2 | pip install nvidia-nccl-cu13 | leave run.device_collective out";
     refused(&output, 5, words, "no library");
-}
-
-/// A count of a run, from the file that a mock library writes.
-fn counted(file: &Path, name: &str) -> u64 {
-    let lines = fs::read_to_string(file).expect("counts");
-    let counts = lines.lines().map(|line| {
-        let line: Json = serde_json::from_str(line).expect("JSON");
-        line[name].as_u64().expect("a number")
-    });
-    counts.max().expect("a line")
-}
-
-#[test]
-fn an_error_that_nccl_finds_and_a_card_that_fails_end_all_ranks() {
-    let training = CASES[0].training("--set run.save_every=1");
-    let [of_nccl, of_cuda] = ["nccl", "cuda"].map(|name| training.path(name));
-    let set = [("MOCK_NCCL_CALLS", &of_nccl), ("MOCK_CUDA_CALLS", &of_cuda)];
-    let set = set.map(|(name, file)| (name, file.to_str().expect("a path in UTF-8")));
-    let whole = run(&training, ("whole", ""), &set);
-    assert_eq!(whole.status.code(), Some(0), "{}", messages(&whole));
-    // Every communicator is left in order.
-    assert_eq!(counted(&of_nccl, "left"), counted(&of_nccl, "joined"));
-    assert_eq!(counted(&of_nccl, "aborted"), 0);
-    let late = |file: &Path, name: &str| (counted(file, name) * 3 / 4).to_string();
-    // A rank names its card's failure, or the call of ranks that failed for it, whichever comes
-    // first.
-    let failing: [(&str, String, &[i32], &str); 2] = [
-        (
-            "MOCK_NCCL_FAIL",
-            late(&of_nccl, "calls"),
-            &[6],
-            "NCCL: group | remote process exited | MOCK_NCCL_FAIL asks for it | --resume",
-        ),
-        (
-            "MOCK_CUDA_FAIL",
-            late(&of_cuda, "launches"),
-            &[5, 6],
-            "it failed | --resume",
-        ),
-    ];
-    for (name, number, codes, words) in failing {
-        let begun = Instant::now();
-        let output = run(&training, (name, ""), &[(name, number.as_str())]);
-        let code = output.status.code().unwrap_or(-1);
-        assert!(codes.contains(&code), "{name}: {}", messages(&output));
-        refused(&output, code, words, name);
-        assert!(begun.elapsed() < Duration::from_secs(120), "{name}");
-        let resumed = run(&training, (name, "--resume"), &[]);
-        assert_eq!(resumed.status.code(), Some(0), "{}", messages(&resumed));
-        let [found, expected] = [name, "whole"].map(|out| trained(&training.path(out)));
-        assert_eq!(found.files, expected.files, "{name}");
-    }
 }
