@@ -202,7 +202,7 @@ fn a_config_loads_libraries_only_from_folders_that_it_names() {
     let words = [
         "note: `nf4` is the library /",
         "/downloaded/libnf4.so",
-        "a config file names (run.plugin_dirs of downloaded/run.toml:2)",
+        "a config file or the record of a run names (run.plugin_dirs of downloaded/run.toml:2)",
     ];
     assert_eq!(
         lines_with(&printed, &words),
