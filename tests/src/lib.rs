@@ -6,6 +6,7 @@ pub mod interval_coverage;
 mod own_op;
 mod random;
 mod rig;
+mod row_logits;
 pub mod rows;
 mod team_rig;
 
@@ -17,4 +18,5 @@ pub use golden::{Golden, golden_path, names};
 pub use own_op::{OwnKernel, OwnOp, downloaded};
 pub use random::Random;
 pub use rig::{Rig, micro_batch, step_of};
+pub use row_logits::row_logits;
 pub use team_rig::{Named, TeamRig};

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use espalier_compile::program::CacheShape;
 use espalier_config::{ResolvedConfig, Sources, resolve};
-use espalier_data::MicroBatch;
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::team::Team;
@@ -18,7 +17,7 @@ use espalier_plan::plan::{Generation, MemoryPlan};
 use espalier_registry::select::Components;
 use espalier_system::failure::chain;
 use espalier_system::stop::StopFlag;
-use espalier_tests::{OwnOp, golden_path};
+use espalier_tests::{OwnOp, golden_path, row_logits};
 use espalier_trainer::generate::{Answer, Flow, Generator, Request, Sampling};
 use espalier_trainer::session::Session;
 use espalier_trainer::{Error, weights};
@@ -160,31 +159,6 @@ fn answers(team: &Team, sampling: Sampling, prompts: &[Vec<i32>]) -> Vec<Answer>
     found.expect("answers")
 }
 
-/// Bits of the logits of a row's tokens on every rank. The row passes in parts, in the last slot of
-/// each rank.
-fn logits(team: &Team) -> Vec<Vec<u64>> {
-    let row: Vec<i32> = (0..20).map(|at| 5 + 23 * at).collect();
-    let slots = team.first().generation().expect("it generates").cache.slots;
-    let of_rank = |executor: &espalier_engine::executor::Executor| {
-        let mut bits = Vec::new();
-        for (index, tokens) in row.chunks(7).enumerate() {
-            let (first, length) = (7 * index as i32, tokens.len() as i32);
-            let micro = MicroBatch {
-                tokens: tokens.to_vec(),
-                positions: (first..first + length).collect(),
-                cu_seqlens: vec![0, length],
-                sequences: vec![slots as i32 - 1],
-                ..MicroBatch::default()
-            };
-            let wanted: Vec<u64> = (length as u64 / 2..length as u64).collect();
-            let mut take = |_: usize, row: &[f64]| bits.extend(row.iter().map(|x| x.to_bits()));
-            executor.infer(&micro, &wanted, &mut take)?;
-        }
-        Ok::<_, Error>(bits)
-    };
-    team.each(of_rank).expect("logits")
-}
-
 /// Expects a rank to hold the planned bytes; each of its buffers has one at least.
 fn assert_planned(held: u64, planned: &MemoryPlan, at: &str) {
     let beyond = held.checked_sub(planned.on_device());
@@ -202,7 +176,8 @@ fn results(team: &Team) -> (Vec<Vec<u64>>, [Vec<Answer>; 3]) {
         answers(team, DRAWN, &all),
         answers(team, DRAWN, &all[1..2]),
     ];
-    (logits(team), answers)
+    let row: Vec<i32> = (0..20).map(|at| 5 + 23 * at).collect();
+    (row_logits(team, &row), answers)
 }
 
 #[test]

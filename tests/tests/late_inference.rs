@@ -9,20 +9,18 @@ use std::path::Path;
 
 use espalier_compile::program::CacheShape;
 use espalier_config::{ResolvedConfig, Sources, resolve};
-use espalier_data::MicroBatch;
-use espalier_engine::executor::Executor;
 use espalier_engine::observer::Unobserved;
 use espalier_engine::team::Team;
 use espalier_interface::DType;
 use espalier_plan::plan::Generation;
 use espalier_system::stop::StopFlag;
-use espalier_tests::golden_path;
+use espalier_tests::{golden_path, row_logits};
 use espalier_trainer::convert::Base;
 use espalier_trainer::convert::merge::{self, MergeOptions};
 use espalier_trainer::evaluate;
 use espalier_trainer::generate::{Answer, Flow, Generator, Request, Sampling};
 use espalier_trainer::session::Session;
-use espalier_trainer::{Error, weights};
+use espalier_trainer::weights;
 
 use lately::{ORDERS, add_library, named, on_late};
 use swapping::{Job, plugin_folder};
@@ -201,32 +199,6 @@ fn generating(resolved: &ResolvedConfig) -> Team {
     loaded.expect("a model").0
 }
 
-/// Bits of the logits of all tokens of a row on each rank. Its tokens pass in parts of seven.
-fn logits(team: &Team, row: &[i32]) -> Vec<Vec<u64>> {
-    let bits = team.each(|executor| Ok::<_, Error>(logits_of_rank(executor, row)));
-    bits.expect("logits")
-}
-
-fn logits_of_rank(executor: &Executor, row: &[i32]) -> Vec<u64> {
-    let slots = executor.generation().expect("it generates").cache.slots;
-    let mut bits = Vec::new();
-    for (index, tokens) in row.chunks(7).enumerate() {
-        let (first, length) = (7 * index as i32, tokens.len() as i32);
-        let micro = MicroBatch {
-            tokens: tokens.to_vec(),
-            positions: (first..first + length).collect(),
-            cu_seqlens: vec![0, length],
-            sequences: vec![slots as i32 - 1],
-            ..MicroBatch::default()
-        };
-        // The first rows are moved to where the head reads them.
-        let wanted: Vec<u64> = (length as u64 / 2..length as u64).collect();
-        let mut take = |_: usize, row: &[f64]| bits.extend(row.iter().map(|x| x.to_bits()));
-        executor.infer(&micro, &wanted, &mut take).expect("logits");
-    }
-    bits
-}
-
 /// Four prompts in two slots, longer than a part of a prompt.
 fn answered(team: &Team, sampling: Sampling) -> Vec<Answer> {
     let prompts: Vec<Vec<i32>> = [3, 16, 9, 24]
@@ -284,7 +256,7 @@ fn generated_tokens_and_logits_equal_cpu_in_every_order() {
         equals_cpu(&job, more, |job, out| {
             let team = generating(&job.config(out));
             let row: Vec<i32> = (0..20).map(|at| 5 + 4 * at).collect();
-            let logits = logits(&team, &row);
+            let logits = row_logits(&team, &row);
             assert!(logits.iter().all(|one| !one.is_empty()));
             let answers = [Sampling::default(), sampling].map(|how| answered(&team, how));
             assert!(answers.iter().flatten().any(|one| one.tokens.len() > 3));
@@ -301,7 +273,10 @@ fn generation_by_decomposed_ops_gives_the_same_tokens_and_logits_in_every_order(
     let row: Vec<i32> = (0..20).map(|at| 5 + 4 * at).collect();
     let of = |run: &Job, out: &str| {
         let team = generating(&run.config(out));
-        (logits(&team, &row), answered(&team, Sampling::default()))
+        (
+            row_logits(&team, &row),
+            answered(&team, Sampling::default()),
+        )
     };
     let hidden = "backend.late.hides=\"rms_norm,rope,swiglu\"";
     let found = ORDERS.map(|order| {

@@ -389,11 +389,10 @@ fn refuse_another(out: &Path, record: &Comparison) -> Result<(), Error> {
     if differences.is_empty() {
         Ok(())
     } else {
-        let result = None;
         Err(CheckpointError::Changed {
             path,
             differences,
-            result,
+            result: None,
         }
         .into())
     }
