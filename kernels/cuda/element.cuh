@@ -32,16 +32,18 @@ DEVICE float rounded(float x) {
 // Neighbours that a thread reads or writes at once, from a multiple of 16 bytes on.
 constexpr int RUN = 16;
 
-DEVICE void write_run(float* y, const float (&v)[RUN]) {
+template <int N>
+DEVICE void write_run(float* y, const float (&v)[N]) {
 #pragma unroll
-  for (int k = 0; k < RUN; k += 4) {
+  for (int k = 0; k < N; k += 4) {
     uint4 word = {float_bits(v[k]), float_bits(v[k + 1]), float_bits(v[k + 2]), float_bits(v[k + 3])};
     *(uint4*)(y + k) = word;
   }
 }
-DEVICE void write_run(bf16* y, const float (&v)[RUN]) {
+template <int N>
+DEVICE void write_run(bf16* y, const float (&v)[N]) {
 #pragma unroll
-  for (int k = 0; k < RUN; k += 8) {
+  for (int k = 0; k < N; k += 8) {
     uint4 word = {pack_bf16(v[k], v[k + 1]), pack_bf16(v[k + 2], v[k + 3]), pack_bf16(v[k + 4], v[k + 5]),
                   pack_bf16(v[k + 6], v[k + 7])};
     *(uint4*)(y + k) = word;

@@ -11,13 +11,15 @@
 //   BLOCK_OF(i, row, column)  the block of an element
 //   SCALE(block)       a block's scale, and its zero in ZERO(block) where codes are numbers
 //   DECODING_TABLE     defined where a code is an index into `tables.codes`
+//   SCALES_TABLE       defined where SCALE reads `tables.scales`
+//   ZEROS_TABLE        defined where ZERO reads `tables.zeros`
 //
-// SCALE and ZERO are expressions of `segment(k)`, the start of segment k, and of `tables`. Where 16 neighbours can be read and
-// written at once, the host also defines one of these:
+// SCALE and ZERO are expressions of `segment(k)`, the start of segment k, and of `tables`. Where neighbours can be read and
+// written at once, 8 or 16 of them, the host also defines one of these:
 //
-//   CODES_SIDE_BY_SIDE 16 codes are 2 CODE_BITS bytes from `16 i CODE_BITS / 8` on; 1 where the first is in the highest bits of a
-//                      byte, 0 where it is in the lowest
-//   CODES_IN_WORDS     16 codes are at the same bits of 16 bytes
+//   CODES_SIDE_BY_SIDE n codes are n CODE_BITS / 8 bytes; 1 where the first is in the highest bits of a byte, 0 where it is in the
+//                      lowest
+//   CODES_IN_WORDS     n codes are at the same bits of n bytes
 //   ONE_BLOCK          defined where 16 neighbours from a multiple of 16 on have one block
 //
 // A format without a description has DEVICE_CODE instead, and before the kernel the function `device_code::decode_elements`, which
@@ -29,6 +31,9 @@
 #define PACKED
 #endif
 
+// Elements that a thread of `decode` has at once.
+constexpr int NEIGHBOURS = 8;
+
 // Values of codes, and of the codes of block values that are quantized again.
 struct Tables {
   float codes[256];
@@ -38,14 +43,24 @@ struct Tables {
   uint64_t words;
 };
 
-// This block's copy of tables, in shared memory of as many bytes. All threads call it.
+// Copies a table of an even length. Each address of a kernel's arguments that a warp reads is an access of its own, so a thread
+// takes two numbers.
+DEVICE void share(float* to, const float* from, int length) {
+  for (int k = threadIdx.x; k < length / 2; k += THREADS) ((uint64_t*)to)[k] = ((const uint64_t*)from)[k];
+}
+
+// This block's copy of the tables that the format reads, in shared memory of as many bytes. All threads call it.
 DEVICE const Tables& shared_tables(const Tables& given, unsigned char* memory) {
   Tables& tables = *(Tables*)memory;
-  for (int k = threadIdx.x; k < 256; k += THREADS) {
-    tables.codes[k] = given.codes[k];
-    tables.scales[k] = given.scales[k];
-    tables.zeros[k] = given.zeros[k];
-  }
+#ifdef DECODING_TABLE
+  share(tables.codes, given.codes, 1 << CODE_BITS);
+#endif
+#ifdef SCALES_TABLE
+  share(tables.scales, given.scales, 256);
+#endif
+#ifdef ZEROS_TABLE
+  share(tables.zeros, given.zeros, 256);
+#endif
   if (threadIdx.x == 0) tables.words = given.words;
   __syncthreads();
   return tables;
@@ -89,31 +104,38 @@ DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i,
 }
 
 #if defined(CODES_SIDE_BY_SIDE) || defined(CODES_IN_WORDS)
-// The 16 codes from element i on, a multiple of 16, by loads as wide as they are.
-DEVICE void read_codes(const uint8_t* words, const Tables& tables, uint64_t i, uint32_t (&code)[RUN]) {
-#ifdef CODES_IN_WORDS
-  uint4 word = *(const uint4*)(words + CODE_WORD_OF(i));
-  uint32_t bytes[4] = {word.x, word.y, word.z, word.w};
-  int shift = CODE_SHIFT_OF(i);
-#pragma unroll
-  for (int k = 0; k < RUN; k++) code[k] = (bytes[k / 4] >> (k % 4 * 8) & 0xff) >> shift & MASK;
-#else
-  (void)tables;
-  uint32_t bytes[4] = {};
-  const uint8_t* from = words + i * CODE_BITS / 8;
-  if (CODE_BITS == 8) {
+// BYTES bytes, 1 to 16, from an address that is a multiple of them.
+template <int BYTES>
+DEVICE void read_bytes(const uint8_t* from, uint32_t (&bytes)[4]) {
+  if constexpr (BYTES == 16) {
     uint4 word = *(const uint4*)from;
     bytes[0] = word.x, bytes[1] = word.y, bytes[2] = word.z, bytes[3] = word.w;
-  } else if (CODE_BITS == 4) {
+  } else if constexpr (BYTES == 8) {
     uint64_t word = *(const uint64_t*)from;
     bytes[0] = (uint32_t)word, bytes[1] = (uint32_t)(word >> 32);
-  } else if (CODE_BITS == 2) {
+  } else if constexpr (BYTES == 4) {
     bytes[0] = *(const uint32_t*)from;
-  } else {
+  } else if constexpr (BYTES == 2) {
     bytes[0] = *(const uint16_t*)from;
+  } else {
+    bytes[0] = *from;
   }
+}
+
+// The N codes from element i on, a multiple of N, by loads as wide as they are.
+template <int N>
+DEVICE void read_codes(const uint8_t* words, const Tables& tables, uint64_t i, uint32_t (&code)[N]) {
+  uint32_t bytes[4] = {};
+#ifdef CODES_IN_WORDS
+  read_bytes<N>(words + CODE_WORD_OF(i), bytes);
+  int shift = CODE_SHIFT_OF(i);
 #pragma unroll
-  for (int k = 0; k < RUN; k++) {
+  for (int k = 0; k < N; k++) code[k] = (bytes[k / 4] >> (k % 4 * 8) & 0xff) >> shift & MASK;
+#else
+  (void)tables;
+  read_bytes<N * CODE_BITS / 8>(words + i * CODE_BITS / 8, bytes);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
     constexpr int SLOTS = 8 / CODE_BITS;
     int byte = k / SLOTS, slot = k % SLOTS, shift = CODE_BITS * (CODES_SIDE_BY_SIDE ? SLOTS - 1 - slot : slot);
     code[k] = bytes[byte / 4] >> (byte % 4 * 8 + shift) & MASK;
@@ -121,18 +143,19 @@ DEVICE void read_codes(const uint8_t* words, const Tables& tables, uint64_t i, u
 #endif
 }
 
-// The values of 16 elements from element i on, a multiple of 16.
-DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape, float (&v)[RUN]) {
-  uint32_t code[RUN];
+// The values of N elements from element i on, a multiple of N, which is 8 or 16.
+template <int N>
+DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape, float (&v)[N]) {
+  uint32_t code[N];
   read_codes(segment(CODE_SEGMENT), tables, i, code);
 #ifdef ONE_BLOCK
   uint64_t block = BLOCK_OF(i, 0, 0);
   float scale = SCALE(block), zero = ZERO(block);
 #pragma unroll
-  for (int k = 0; k < RUN; k++) v[k] = value_of(tables, code[k], zero) * scale;
+  for (int k = 0; k < N; k++) v[k] = value_of(tables, code[k], zero) * scale;
 #else
 #pragma unroll
-  for (int k = 0; k < RUN; k++) {
+  for (int k = 0; k < N; k++) {
     uint64_t row = (i + k) / shape.columns, column = i + k - row * shape.columns, block = BLOCK_OF(i + k, row, column);
     (void)row;
     (void)column;
@@ -142,21 +165,23 @@ DEVICE void decode_run(const Segments& segments, const Tables& tables, uint64_t 
 }
 constexpr bool HAS_RUNS = true;
 #else
-DEVICE void decode_run(const Segments&, const Tables&, uint64_t, const Shape&, float (&)[RUN]) {}
+template <int N>
+DEVICE void decode_run(const Segments&, const Tables&, uint64_t, const Shape&, float (&)[N]) {}
 constexpr bool HAS_RUNS = false;
 #endif
 
-// y[k] = the value of element begin + k, for `count` elements.
+// y[k] = the value of element begin + k, for `count` elements. A thread has NEIGHBOURS at once, 16 bytes of bf16, so that a warp
+// writes 512 bytes side by side.
 template <class T>
 DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
-  bool runs = HAS_RUNS && begin % RUN == 0;
-  for (uint64_t k = RUN * (uint64_t)first_element(); k < count; k += RUN * (uint64_t)element_stride()) {
-    float v[RUN];
-    if (runs && k + RUN <= count) {
+  bool runs = HAS_RUNS && begin % NEIGHBOURS == 0;
+  for (uint64_t k = NEIGHBOURS * (uint64_t)first_element(); k < count; k += NEIGHBOURS * (uint64_t)element_stride()) {
+    float v[NEIGHBOURS];
+    if (runs && k + NEIGHBOURS <= count) {
       decode_run(segments, tables, begin + k, shape, v);
       write_run(y + k, v);
     } else {
-      for (uint64_t at = k; at < k + RUN && at < count; at++) y[at] = narrow<T>(element(segments, tables, begin + at, shape));
+      for (uint64_t at = k; at < k + NEIGHBOURS && at < count; at++) y[at] = narrow<T>(element(segments, tables, begin + at, shape));
     }
   }
 }

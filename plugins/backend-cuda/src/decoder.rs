@@ -25,8 +25,11 @@ pub struct Tables {
 // SAFETY: numbers without padding, laid out as `Tables` of the kernel.
 unsafe impl Argument for Tables {}
 
-/// Elements that a thread decodes at once, as the kernel has it.
+/// Elements of which all codes can be read at once.
 pub const RUN: u64 = 16;
+
+/// Elements that a thread of the decoder has at once, as the kernel has it.
+pub const NEIGHBOURS: usize = 8;
 
 /// The decoder of a format.
 pub struct Description {
@@ -72,8 +75,7 @@ impl Description {
                 made.define("DECODING_TABLE", "1");
                 fill(&mut made.tables.codes, table);
                 made.define("BLOCK_OF(i, row, column)", &block(*blocks));
-                let scale = values(format, scale, "scales", &mut made.tables.scales);
-                made.define("SCALE(block)", &scale);
+                made.scale(format, scale);
             }
             Decoding::Affine {
                 codes,
@@ -84,8 +86,10 @@ impl Description {
                 made.codes(codes);
                 made.runs(codes, *blocks);
                 made.define("BLOCK_OF(i, row, column)", &block(*blocks));
-                let scale = values(format, scale, "scales", &mut made.tables.scales);
-                made.define("SCALE(block)", &scale);
+                made.scale(format, scale);
+                if matches!(zero, BlockValues::Nested { .. }) {
+                    made.define("ZEROS_TABLE", "1");
+                }
                 let zero = values(format, zero, "zeros", &mut made.tables.zeros);
                 made.define("ZERO(block)", &zero);
             }
@@ -121,6 +125,14 @@ impl Description {
 
     fn define(&mut self, name: &str, value: &str) {
         self.definitions += &format!("#define {name} ({value})\n");
+    }
+
+    fn scale(&mut self, format: &Format, scale: &BlockValues) {
+        if matches!(scale, BlockValues::Nested { .. }) {
+            self.define("SCALES_TABLE", "1");
+        }
+        let scale = values(format, scale, "scales", &mut self.tables.scales);
+        self.define("SCALE(block)", &scale);
     }
 
     /// Whether the codes of 16 neighbours can be read at once, and whether they have one block.

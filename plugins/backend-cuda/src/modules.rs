@@ -28,6 +28,10 @@ const ORDINARY_SHARED_BYTES: u32 = 48 << 10;
 /// Most blocks of a kernel that takes turns over elements.
 const MOST_BLOCKS: u64 = 4096;
 
+/// Blocks that a multiprocessor runs at once of a kernel that fills shared memory first, as its
+/// launch bounds have it.
+const RESIDENT_BLOCKS: u64 = 6;
+
 /// The modules of a card that kernels were asked of.
 pub struct Modules {
     loader: Arc<Loader>,
@@ -239,20 +243,23 @@ impl Function {
     /// # Errors
     /// `DEVICE`.
     pub fn launch_over(&self, elements: usize, arguments: &Arguments) -> Result<()> {
-        self.launch_over_with(elements, 0, arguments)
+        let blocks = (elements as u64).div_ceil(THREADS).min(MOST_BLOCKS);
+        self.launch([blocks, 1, 1], 0, arguments)
     }
 
-    /// The same of a kernel with shared memory.
+    /// The same of a kernel whose blocks first fill `shared` bytes: of no more of them than the
+    /// card runs at once.
     ///
     /// # Errors
     /// `DEVICE`.
-    pub fn launch_over_with(
+    pub fn launch_resident(
         &self,
         elements: usize,
         shared: u32,
         arguments: &Arguments,
     ) -> Result<()> {
-        let blocks = (elements as u64).div_ceil(THREADS).min(MOST_BLOCKS);
+        let most = self.loader.card.multiprocessors * RESIDENT_BLOCKS;
+        let blocks = (elements as u64).div_ceil(THREADS).min(most);
         self.launch([blocks, 1, 1], shared, arguments)
     }
 }

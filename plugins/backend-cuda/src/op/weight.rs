@@ -8,7 +8,7 @@ use espalier_interface::{DType, Result, WeightLayout};
 
 use super::stored;
 use crate::arguments::{Argument, Arguments, address};
-use crate::decoder::{Description, RUN, Tables};
+use crate::decoder::{Description, NEIGHBOURS, Tables};
 use crate::host_decode::{HostDecode, HostWeight};
 use crate::kit::Kit;
 use crate::modules::Function;
@@ -159,8 +159,7 @@ impl Weight {
                 let arguments = arguments.with(workspace).with(begin as i64);
                 let arguments = arguments.with(count as i64);
                 let arguments = arguments.with(Shape([rows as u64, columns as u64]));
-                // A thread has a run of elements.
-                kernel.launch_over_with(count.div_ceil(RUN as usize), SHARED_BYTES, &arguments)?;
+                kernel.launch_resident(count.div_ceil(NEIGHBOURS), SHARED_BYTES, &arguments)?;
                 Ok(workspace)
             }
             Kind::OnHost(weight) => {
