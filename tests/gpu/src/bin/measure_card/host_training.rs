@@ -25,6 +25,8 @@ pub struct HostTraining<'a> {
     pub steps: u64,
     /// Rows of a step.
     pub batch: u64,
+    /// Rows of a step that are computed at once, by each rank.
+    pub micro_batch: u64,
     /// Tokens of a row.
     pub sequence: u64,
 }
@@ -56,7 +58,7 @@ impl HostTraining<'_> {
             "model.init=random".to_owned(),
             "data.shuffle=false".to_owned(),
             format!("data.batch_size={}", self.batch),
-            format!("data.micro_batch={}", self.batch),
+            format!("data.micro_batch={}", self.micro_batch),
             format!("data.max_seq_len={}", self.sequence),
             format!("model.compute={}", self.compute),
             format!("run.max_steps={}", self.steps),

@@ -2,15 +2,18 @@
 //!
 //! `cargo xtask gpu pack` puts it beside the programs that it needs. Run 1 is versions, two
 //! ceilings, the kit of ops, golden data, trainings compared, a time for each op, and NVIDIA's
-//! sanitizer. Run 2 is the step of an 8B model, and that of the peers. Each part is a process of
-//! its own with a limit of time; a part that fails stops no other. The results are one JSON file,
-//! which is written after each part.
+//! sanitizer. Run 2 is the step of an 8B model, and that of the peers. Run 3 is a 70B model whose
+//! weights stay in the host's memory, and the longest row of an 8B model, within the memory of a
+//! small card. Each part is a process of its own with a limit of time; a part that fails stops no
+//! other. The results are one JSON file, which is written after each part.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A developer's tool prints.
 
+mod bus;
 mod ceilings;
 mod golden;
 mod host_training;
 mod kit;
+mod longest_row;
 mod op_launch;
 mod op_shapes;
 mod op_times;
@@ -24,6 +27,7 @@ mod sanitizer;
 mod setting;
 mod small_model;
 mod step;
+mod streamed_model;
 mod trainings;
 mod versions;
 

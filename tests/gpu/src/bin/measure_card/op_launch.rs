@@ -55,8 +55,8 @@ pub struct Timed {
     pub flops: u64,
 }
 
-/// Memory of the card, given back when it goes out of scope.
-struct Taken<'a> {
+/// Memory that the card copies, given back when it goes out of scope.
+pub struct Taken<'a> {
     device: &'a dyn Device,
     buffer: Buffer,
     bytes: u64,
@@ -64,8 +64,16 @@ struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     fn new(device: &'a dyn Device, bytes: u64) -> Result<Self> {
+        Taken::of(device, bytes, MemoryKind::DEVICE)
+    }
+
+    /// Takes `bytes` bytes of a kind.
+    ///
+    /// # Errors
+    /// Where there are no more.
+    pub fn of(device: &'a dyn Device, bytes: u64, kind: MemoryKind) -> Result<Self> {
         let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        let buffer = device.alloc(bytes, MemoryKind::DEVICE).map_err(told)?;
+        let buffer = device.alloc(bytes, kind).map_err(told)?;
         Ok(Taken {
             device,
             buffer,
@@ -73,7 +81,8 @@ impl<'a> Taken<'a> {
         })
     }
 
-    fn part(&self, offset: u64, bytes: u64) -> BufferRange {
+    /// Its bytes from `offset` on.
+    pub fn part(&self, offset: u64, bytes: u64) -> BufferRange {
         BufferRange {
             buffer: self.buffer,
             offset,

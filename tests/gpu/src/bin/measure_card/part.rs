@@ -4,7 +4,10 @@ use anyhow::Result;
 
 use crate::rows::Rows;
 use crate::setting::Setting;
-use crate::{ceilings, golden, kit, op_times, peer, sanitizer, step, trainings, versions};
+use crate::{
+    bus, ceilings, golden, kit, longest_row, op_times, peer, sanitizer, step, streamed_model,
+    trainings, versions,
+};
 
 /// A part of a run.
 pub struct Part {
@@ -71,10 +74,19 @@ const SECOND: [Part; 5] = [
     alone("peer_layer", 150, peer::with_recompute),
 ];
 
-/// The parts of run 1 or 2.
+const THIRD: [Part; 5] = [
+    VERSIONS,
+    alone("bus", 60, bus::measure),
+    alone("streamed_70b", 400, streamed_model::one_rank),
+    alone("ranks_70b", 240, streamed_model::two_ranks),
+    alone("longest_8b", 240, longest_row::measure),
+];
+
+/// The parts of run 1, 2 or 3.
 pub fn of_run(run: u8) -> &'static [Part] {
     match run {
         1 => &FIRST,
-        _ => &SECOND,
+        2 => &SECOND,
+        _ => &THIRD,
     }
 }

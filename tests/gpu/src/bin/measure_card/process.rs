@@ -72,7 +72,9 @@ fn start_part(part: &Part, arguments: &Arguments, setting: &Setting) -> Result<C
     command.args(["--part", part.name, "--tree"]);
     command.arg(&setting.tree).arg("--out").arg(&setting.out);
     command.arg("--python").arg(&setting.python);
-    command.args(["--layers", &setting.layers.to_string()]);
+    if let Some(layers) = setting.layers {
+        command.args(["--layers", &layers.to_string()]);
+    }
     for value in &setting.settings {
         command.args(["--set", value]);
     }

@@ -33,6 +33,7 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
             compute: "bf16",
             steps: 1,
             batch: 2,
+            micro_batch: 2,
             sequence: 32,
         };
         training.make_inputs()?;

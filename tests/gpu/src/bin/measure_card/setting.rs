@@ -16,8 +16,9 @@ use serde_json::json;
 #[derive(Parser)]
 #[command(name = "run", version)]
 pub struct Arguments {
-    /// 1: correctness, and a time for each op; 2: the step of an 8B model, and that of the peers
-    #[arg(value_parser = value_parser!(u8).range(1..=2))]
+    /// 1: correctness, and a time for each op; 2: the step of an 8B model, and that of the peers;
+    /// 3: a 70B model whose weights are streamed, and an 8B model's longest row
+    #[arg(value_parser = value_parser!(u8).range(1..=3))]
     pub run: u8,
     /// Only these parts; `versions` always runs
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
@@ -31,10 +32,10 @@ pub struct Arguments {
     /// A Python for the peers
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     pub python: PathBuf,
-    /// Layers of the 8B model of run 2
-    #[arg(long, default_value_t = 32, value_parser = value_parser!(u64).range(1..=32))]
-    pub layers: u64,
-    /// Settings of the host's steps in run 2, as its own `--set`
+    /// Layers of the models of runs 2 and 3 [default: those of Llama 3 8B, 32, and 70B, 80]
+    #[arg(long, value_parser = value_parser!(u64).range(1..=80))]
+    pub layers: Option<u64>,
+    /// Settings of the host's steps in runs 2 and 3, as its own `--set`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Small shapes, which try this program; their times say nothing
@@ -57,8 +58,8 @@ pub struct Setting {
     pub python: PathBuf,
     /// The folder of its packages' environment, where it starts.
     pub packages: Option<PathBuf>,
-    /// Layers of the 8B model.
-    pub layers: u64,
+    /// Layers of models, where they are not those of Llama 3.
+    pub layers: Option<u64>,
     /// Settings of the host's steps.
     pub settings: Vec<String>,
     /// The folder of compiled kernels beside this program, if it is there.

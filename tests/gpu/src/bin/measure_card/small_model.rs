@@ -36,6 +36,18 @@ impl Llama {
         }
     }
 
+    /// Llama 3 70B with that many layers.
+    pub const fn of_70b(layers: u64) -> Self {
+        Llama {
+            width: 8192,
+            layers,
+            heads: 64,
+            kv_heads: 8,
+            feed_forward: 28_672,
+            vocabulary: 128_256,
+        }
+    }
+
     /// A model that a card trains in a moment.
     pub const SMALL: Llama = Llama {
         width: 256,
@@ -68,7 +80,7 @@ impl Llama {
             "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
             "intermediate_size": self.feed_forward, "vocab_size": self.vocabulary,
-            "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+            "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
             "rope_theta": 500_000.0, "initializer_range": 0.02,
             "bos_token_id": 0, "eos_token_id": 1
         });

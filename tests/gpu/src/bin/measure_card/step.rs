@@ -27,7 +27,11 @@ pub fn shape(setting: &Setting) -> (Llama, u64, u64) {
     if setting.is_small {
         return (Llama::TINY, 8, UNCOUNTED_STEPS + 1);
     }
-    (Llama::of_8b(setting.layers), 2048, UNCOUNTED_STEPS + 6)
+    (
+        Llama::of_8b(setting.layers.unwrap_or(32)),
+        2048,
+        UNCOUNTED_STEPS + 6,
+    )
 }
 
 /// Measures steps that keep all activations.
@@ -55,6 +59,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
         compute: "bf16",
         steps,
         batch: BATCH,
+        micro_batch: BATCH,
         sequence,
     };
     training.make_inputs()?;
@@ -67,8 +72,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     let begin = Instant::now();
     let (run, peak_bytes) = watched(setting, || training.run(setting, "run", &words))?;
     let secs = numbers(&run, "step_secs")?;
-    let counted = median(&secs[secs.len().min(UNCOUNTED_STEPS as usize)..]);
-    let counted = counted.context("no step counts")?;
+    let counted = counted_secs(&secs)?;
     rows.add(&json!({
         "program": "host",
         "recompute": recompute,
@@ -116,6 +120,15 @@ pub fn watched<T>(setting: &Setting, work: impl FnOnce() -> Result<T>) -> Result
         done
     })?;
     Ok((done, before.saturating_sub(least.into_inner())))
+}
+
+/// The median of the steps that count.
+///
+/// # Errors
+/// Where none does.
+pub fn counted_secs(secs: &[f64]) -> Result<f64> {
+    let counted = median(&secs[secs.len().min(UNCOUNTED_STEPS as usize)..]);
+    counted.context("no step counts")
 }
 
 /// The middle value, of an even number the larger of the two; none without values.

@@ -38,6 +38,7 @@ pub fn streamed(setting: &Setting, rows: &mut Rows) -> Result<()> {
             compute,
             steps: if setting.is_small { 2 } else { 6 },
             batch: 2,
+            micro_batch: 2,
             sequence,
         };
         training.make_inputs()?;
@@ -83,6 +84,7 @@ pub fn losses(setting: &Setting, rows: &mut Rows) -> Result<()> {
                 compute: "f32",
                 steps: 2,
                 batch: 2,
+                micro_batch: 2,
                 sequence: 8,
             };
             training.make_inputs()?;
