@@ -1,7 +1,6 @@
 //! Checkpoints, adapters and random numbers -> params in device memory.
 
 mod decode_check;
-mod drawn;
 mod drawn_by;
 mod host_region;
 mod initial_values;

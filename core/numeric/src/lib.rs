@@ -6,6 +6,7 @@
 mod convert;
 mod difference;
 mod divergence;
+mod drawn;
 mod finite;
 mod likeliest;
 mod weight_error;
@@ -13,6 +14,7 @@ mod weight_error;
 pub use convert::{numbers, widen, write_numbers};
 pub use difference::difference;
 pub use divergence::TokenDivergence;
+pub use drawn::Drawn;
 pub use finite::first_not_finite;
 pub use likeliest::likeliest;
 pub use weight_error::ErrorSums;

@@ -5,7 +5,7 @@
 #ifdef DEVICE_CODE
 #define RESIDENT
 #else
-#define RESIDENT __launch_bounds__(THREADS, 6)
+#define RESIDENT __launch_bounds__(THREADS, 5)
 #endif
 
 // y[k] = the value of element begin + k, for `count` elements of a weight `[rows, columns]`.

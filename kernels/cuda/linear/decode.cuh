@@ -171,11 +171,19 @@ constexpr bool HAS_RUNS = false;
 #endif
 
 // y[k] = the value of element begin + k, for `count` elements. A thread has NEIGHBOURS at once, 16 bytes of bf16, so that a warp
-// writes 512 bytes side by side.
+// writes 512 bytes side by side; and two times as many while there are: it reads all of them before it writes any.
 template <class T>
 DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
   bool runs = HAS_RUNS && begin % NEIGHBOURS == 0;
-  for (uint64_t k = NEIGHBOURS * (uint64_t)first_element(); k < count; k += NEIGHBOURS * (uint64_t)element_stride()) {
+  uint64_t k = NEIGHBOURS * (uint64_t)first_element(), stride = NEIGHBOURS * (uint64_t)element_stride();
+  for (; runs && k + stride + NEIGHBOURS <= count; k += 2 * stride) {
+    float v[NEIGHBOURS], w[NEIGHBOURS];
+    decode_run(segments, tables, begin + k, shape, v);
+    decode_run(segments, tables, begin + k + stride, shape, w);
+    write_run(y + k, v);
+    write_run(y + k + stride, w);
+  }
+  for (; k < count; k += stride) {
     float v[NEIGHBOURS];
     if (runs && k + NEIGHBOURS <= count) {
       decode_run(segments, tables, begin + k, shape, v);

@@ -30,7 +30,7 @@ const MOST_BLOCKS: u64 = 4096;
 
 /// Blocks that a multiprocessor runs at once of a kernel that fills shared memory first, as its
 /// launch bounds have it.
-const RESIDENT_BLOCKS: u64 = 6;
+const RESIDENT_BLOCKS: u64 = 5;
 
 /// The modules of a card that kernels were asked of.
 pub struct Modules {

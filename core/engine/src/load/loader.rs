@@ -13,12 +13,11 @@ use espalier_interface::{
     BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, Quantizer, Services, Stream,
     WeightLayout, op,
 };
-use espalier_numeric::first_not_finite;
+use espalier_numeric::{Drawn, first_not_finite};
 use espalier_registry::{Chosen, answer};
 use espalier_system::files::TensorStore;
 
 use super::decode_check::DecodeChecks;
-use super::drawn::Drawn;
 use super::{
     DrawnBy, EncodedWeight, Initialise, Inspector, KeptWeights, LoadReport, Origin, SavedWeight,
     Scratch, SegmentSource, not_finite, read_weight, stored_name,
@@ -30,6 +29,9 @@ use crate::executor::write;
 
 /// Elements read at once where no whole weight is needed.
 const CHUNK_ELEMENTS: usize = 1 << 18;
+
+/// Elements that all threads draw together before they are written, a multiple of 4.
+const DRAWN_ELEMENTS: u64 = 1 << 22;
 
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
@@ -247,16 +249,18 @@ impl<'a> Loader<'a> {
         elements: u64,
         (range, dtype): (BufferRange, DType),
     ) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        for first in (0..elements).step_by(CHUNK_ELEMENTS) {
-            let count = CHUNK_ELEMENTS.min((elements - first) as usize);
-            drawn.write(first, count, dtype, &mut bytes);
+        let whole = elements.min(DRAWN_ELEMENTS) * dtype.bytes();
+        let mut bytes = vec![0; whole as usize];
+        for first in (0..elements).step_by(DRAWN_ELEMENTS as usize) {
+            let count = DRAWN_ELEMENTS.min(elements - first) * dtype.bytes();
+            let bytes = &mut bytes[..count as usize];
+            drawn.write(first, dtype, bytes, self.services);
             let part = BufferRange {
                 offset: range.offset + first * dtype.bytes(),
-                bytes: bytes.len() as u64,
+                bytes: count,
                 ..range
             };
-            let written = self.device.upload(&bytes, part, Stream(0));
+            let written = self.device.upload(bytes, part, Stream(0));
             written.during("upload")?;
         }
         Ok(())

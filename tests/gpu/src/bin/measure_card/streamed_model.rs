@@ -18,7 +18,7 @@ use crate::step::{BATCH, UNCOUNTED_STEPS, counted_secs, watched};
 pub const MEMORY: &str = "backend.cuda.device_memory=24GiB";
 
 /// Layers of the two models that stay on the card: the time of a step grows with layers.
-const RESIDENT_LAYERS: [u64; 2] = [4, 12];
+const RESIDENT_LAYERS: [u64; 2] = [2, 6];
 
 /// Largest relative difference of losses and norms between one rank and two in bf16.
 const BOUND: f64 = 2e-2;

@@ -6,10 +6,10 @@ use espalier_interface::random::{self, Purpose};
 use espalier_interface::{DType, Init, Services};
 
 /// Elements that a thread draws at once, a multiple of 4.
-const PART: usize = 1 << 16;
+const PART: usize = 1 << 14;
 
 /// Elements of a param before its first step, drawn by the numbers of seed and param.
-pub(super) struct Drawn {
+pub struct Drawn {
     init: Init,
     key: [u32; 2],
     param: u32,
@@ -17,7 +17,11 @@ pub(super) struct Drawn {
 
 impl Drawn {
     /// The elements of param number `param` under the run's `seed`.
-    pub(super) fn new(init: Init, seed: u64, param: u32) -> Self {
+    ///
+    /// # Panics
+    /// On a param that begins from its weight: it is not drawn.
+    pub fn new(init: Init, seed: u64, param: u32) -> Self {
+        assert!(init != Init::FromWeight, "its weight has its values");
         Drawn {
             init,
             key: random::key(seed, Purpose::INIT, 0),
@@ -25,34 +29,64 @@ impl Drawn {
         }
     }
 
-    /// Writes `count` elements from `first` on, a multiple of 4, to `out` as little-endian `dtype`.
-    pub(super) fn write(&self, first: u64, count: usize, dtype: DType, out: &mut Vec<u8>) {
-        out.clear();
-        for block in 0..count.div_ceil(4) {
-            let left = count - 4 * block;
-            for &number in &self.block(first / 4 + block as u64)[..left.min(4)] {
-                store(number, dtype, out);
-            }
+    /// Writes the elements from `first` on, a multiple of 4, to `out` as little-endian `dtype`, on
+    /// the threads of `services`.
+    ///
+    /// # Panics
+    /// On bytes that are not whole elements.
+    pub fn write(&self, first: u64, dtype: DType, out: &mut [u8], services: &dyn Services) {
+        match dtype {
+            DType::F64 => self.draw(first, out, services, f64::to_le_bytes),
+            DType::F32 => self.draw(first, out, services, |x| (x as f32).to_le_bytes()),
+            DType::BF16 => self.draw(first, out, services, |x| {
+                half::bf16::from_f32(x as f32).to_le_bytes()
+            }),
+            _ => self.draw(first, out, services, |x| {
+                half::f16::from_f32(x as f32).to_le_bytes()
+            }),
         }
     }
 
+    fn draw<const N: usize>(
+        &self,
+        first: u64,
+        out: &mut [u8],
+        services: &dyn Services,
+        store: impl Fn(f64) -> [u8; N] + Sync,
+    ) {
+        let (elements, rest) = out.as_chunks_mut::<N>();
+        assert!(rest.is_empty(), "bytes of whole elements");
+        self.parts(first, elements, services, store);
+    }
+
     /// Draws a whole param into `out` as f32, on the threads of `services`.
-    pub(super) fn fill(&self, out: &mut [f32], services: &dyn Services) {
+    pub fn fill(&self, out: &mut [f32], services: &dyn Services) {
+        self.parts(0, out, services, |x| x as f32);
+    }
+
+    fn parts<T: Send>(
+        &self,
+        first: u64,
+        out: &mut [T],
+        services: &dyn Services,
+        store: impl Fn(f64) -> T + Sync,
+    ) {
         // A lock for each part, which one call takes once.
         let parts: Vec<_> = out.chunks_mut(PART).map(Mutex::new).collect();
         services.parallel_for(parts.len(), &|index| {
             let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
-            let first = (index * PART / 4) as u64;
+            let first = (first + (index * PART) as u64) / 4;
             for (block, out) in (first..).zip(part.chunks_mut(4)) {
                 let drawn = self.block(block);
                 out.iter_mut()
                     .zip(drawn)
-                    .for_each(|(out, x)| *out = x as f32);
+                    .for_each(|(out, x)| *out = store(x));
             }
         });
     }
 
     /// Elements `4 block` to `4 block + 3`.
+    #[inline]
     fn block(&self, block: u64) -> [f64; 4] {
         let words = || random::philox(self.key, [block as u32, self.param, 0, 0]);
         match self.init {
@@ -61,7 +95,7 @@ impl Drawn {
             Init::Uniform { bound } => {
                 words().map(|word| -bound + (bound + bound) * f64::from(random::uniform(word)))
             }
-            Init::FromWeight => unreachable!("the loader takes those from their weight"),
+            Init::FromWeight => unreachable!("`new` refuses it"),
             Init::Normal { std } => {
                 let [a, b, c, d] = words();
                 let ([w, x], [y, z]) = (random::normal([a, b]), random::normal([c, d]));
@@ -72,19 +106,10 @@ impl Drawn {
     }
 }
 
-/// Appends a number as `dtype`, through f32 except for f64.
-fn store(number: f64, dtype: DType, out: &mut Vec<u8>) {
-    let single = number as f32;
-    match dtype {
-        DType::F64 => out.extend(number.to_le_bytes()),
-        DType::F32 => out.extend(single.to_le_bytes()),
-        DType::BF16 => out.extend(half::bf16::from_f32(single).to_le_bytes()),
-        _ => out.extend(half::f16::from_f32(single).to_le_bytes()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use espalier_interface::Serial;
+
     use super::*;
 
     /// Calls the parts from the last to the first.
@@ -108,8 +133,10 @@ mod tests {
             Init::Ones,
         ] {
             let (drawn, elements) = (Drawn::new(init, 42, 7), 2 * PART + 3);
-            let mut bytes = Vec::new();
-            drawn.write(0, elements, DType::F32, &mut bytes);
+            let mut bytes = vec![0; 4 * elements];
+            let (begin, end) = bytes.split_at_mut(4 * 1024);
+            drawn.write(0, DType::F32, begin, &Serial);
+            drawn.write(1024, DType::F32, end, &Backwards);
             let mut filled = vec![f32::NAN; elements];
             drawn.fill(&mut filled, &Backwards);
             let filled: Vec<u8> = filled.iter().flat_map(|x| x.to_le_bytes()).collect();
