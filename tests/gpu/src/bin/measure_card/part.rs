@@ -77,9 +77,9 @@ const SECOND: [Part; 5] = [
 const THIRD: [Part; 5] = [
     VERSIONS,
     alone("bus", 60, bus::measure),
-    alone("streamed_70b", 400, streamed_model::one_rank),
-    alone("ranks_70b", 240, streamed_model::two_ranks),
     alone("longest_8b", 240, longest_row::measure),
+    alone("ranks_70b", 240, streamed_model::two_ranks),
+    alone("streamed_70b", 500, streamed_model::one_rank),
 ];
 
 /// The parts of run 1, 2 or 3.

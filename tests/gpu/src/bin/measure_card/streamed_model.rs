@@ -147,11 +147,10 @@ pub fn one_rank(setting: &Setting, rows: &mut Rows) -> Result<()> {
 /// Where a run fails, or losses and norms of one rank and two differ by more than the bound.
 pub fn two_ranks(setting: &Setting, rows: &mut Rows) -> Result<()> {
     let folder = setting.scratch("ranks-70b")?;
-    let layers = if setting.is_small { 2 } else { 8 };
     let training = Streamed {
         setting,
         folder: &folder,
-        layers: setting.layers.unwrap_or(layers),
+        layers: setting.layers.unwrap_or(2),
         batch: 2 * BATCH,
     };
     let settings = [
