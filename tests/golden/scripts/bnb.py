@@ -92,7 +92,9 @@ for name, w in W.items():
     # The largest case is decoded in f32 alone: the file stays small.
     decoded = ((torch.float32, "f32"), (torch.bfloat16, "bf16"))[: 1 if name == "normal_256x128" else 2]
     for kind in ("nf4", "fp4"):
-        for block in (64, 128) + ((32, 256) if name == "normal_64x96" else ()):
+        # The largest case has blocks of 64 alone, of which two nested blocks are.
+        blocks = {"normal_256x128": (64,), "normal_64x96": (64, 128, 32, 256)}.get(name, (64, 128))
+        for block in blocks:
             key = f"{name}.{kind}.b{block}"
             packed, state = F.quantize_4bit(w, blocksize=block, quant_type=kind, compress_statistics=False)
             out[key + ".packed"], out[key + ".absmax"] = packed.contiguous(), state.absmax.contiguous()
