@@ -139,7 +139,7 @@ fn kernels_beside_the_program_are_used_and_recorded() {
     assert!(!cache.exists(), "a kernel was compiled");
 }
 
-/// All parts of both runs but the peers' step, which needs torch.
+/// All parts of all runs but the peers' step, which needs torch.
 fn whole(pack: &Path) {
     let out = tempfile::tempdir().expect("a folder");
     let (output, results) = measured(pack, out.path(), &["1"]);
@@ -161,4 +161,14 @@ fn whole(pack: &Path) {
         let step = &rows(&results, part)[0];
         assert!(step["tokens_per_sec"].as_f64() > Some(0.0), "{step}");
     }
+    let out = tempfile::tempdir().expect("a folder");
+    let (output, results) = measured(pack, out.path(), &["3"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for (part, trainings) in [("longest_8b", 1), ("ranks_70b", 2), ("streamed_70b", 3)] {
+        assert_eq!(rows(&results, part).len(), trainings, "{part}");
+    }
+    let streamed = &rows(&results, "streamed_70b")[2];
+    // Three layers, in the forward and the backward pass, and the optimizer's state.
+    assert!(streamed["fetched_bytes"].as_f64() > Some(0.0), "{streamed}");
+    assert!(streamed["of_the_longer"].as_f64() > Some(0.0), "{streamed}");
 }
