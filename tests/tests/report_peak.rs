@@ -114,7 +114,7 @@ fn the_report_states_how_and_when_the_peak_was_measured() {
     let (page, numbers) = report(&[0.8, 0.6, 0.4], &machine);
     for words in [
         "40.0 % of peak",
-        "50 GFLOP&#x2f;s before step 1 (the best of 4 products of 1024 x 1024 matrices and 16 of an eighth of the rows)",
+        "50 GFLOP&#x2f;s before step 1 (the best of 4 products of square matrices, grown until one takes 2 ms, and 16 of an eighth of the rows)",
         "100 GFLOP&#x2f;s measured again after step 2 had beaten that",
     ] {
         assert!(page.contains(words), "no {words:?} in {page}");

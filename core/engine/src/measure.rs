@@ -19,16 +19,17 @@ pub use kernel_rates::kernel_rates;
 pub use peak::{Cause, PeakRate, Peaks};
 use timed_kernel::TimedKernel;
 
-/// Extents of the square products; the largest that fits is timed.
-const SIZES: [u64; 3] = [1024, 512, 256];
+/// Extents of the square products, each timed as long as those before it were over too soon.
+const SIZES: [u64; 6] = [256, 512, 1024, 2048, 4096, 8192];
+/// Seconds of a product that is large enough: what is around it does not count.
+const ENOUGH_SECS: f64 = 2e-3;
 /// Number of runs; the fastest counts.
 const REPEATS: usize = 4;
 /// Divisor of the rows of a short product, and its number of runs. On a busy machine some short
 /// runs are not interrupted.
 const SHORT: (u64, usize) = (8, 16);
 /// How a rate is measured, in words.
-pub const HOW: &str =
-    "the best of 4 products of 1024 x 1024 matrices and 16 of an eighth of the rows";
+pub const HOW: &str = "the best of 4 products of square matrices, grown until one takes 2 ms, and 16 of an eighth of the rows";
 /// Bytes of a copy that is timed: more than caches hold.
 const COPY_BYTES: u64 = 64 << 20;
 /// Bytes that are zeroed at once.
@@ -65,8 +66,9 @@ impl<'a> Product<'a> {
         aligned(3 * self.bytes) + self.timed.workspace_bytes
     }
 
-    /// Operations per second in `room`, the best of a few runs.
-    fn rate(&self, room: BufferRange) -> Result<f64> {
+    /// Operations per second in `room`, the best of a few runs, and whether the product is large
+    /// enough.
+    fn rate(&self, room: BufferRange) -> Result<(f64, bool)> {
         let device = self.device;
         let range = |offset: u64, bytes: u64| BufferRange {
             offset: room.offset + offset,
@@ -76,11 +78,11 @@ impl<'a> Product<'a> {
         let matrices = range(0, 3 * self.bytes);
         zero(device, matrices)?;
         let workspace = range(aligned(3 * self.bytes), self.timed.workspace_bytes);
-        let rate = |part: u64, times: usize| -> Result<f64> {
+        let fastest = |part: u64, times: usize| -> Result<f64> {
             let (rows, bytes) = (self.size / part, self.bytes / part);
             let ranges = [(0, bytes), (1, self.bytes), (2, bytes)];
             let ranges = ranges.map(|(at, bytes)| range(at * self.bytes, bytes));
-            let fastest = fastest_of(times, || {
+            fastest_of(times, || {
                 let launched = device.launch(&Launch {
                     kernel: self.timed.kernel,
                     stream: Stream(0),
@@ -92,43 +94,47 @@ impl<'a> Product<'a> {
                 });
                 launched.during("launch")?;
                 device.synchronize(Stream(0)).during("synchronize")
-            })?;
-            Ok(2.0 * (rows * self.size * self.size) as f64 / fastest)
+            })
         };
-        Ok(rate(1, REPEATS)?.max(rate(SHORT.0, SHORT.1)?))
+        let whole = fastest(1, REPEATS)?;
+        let short = SHORT.0 as f64 * fastest(SHORT.0, SHORT.1)?;
+        let operations = 2.0 * self.size.pow(3) as f64;
+        Ok((operations / whole.min(short), whole >= ENOUGH_SECS))
     }
 }
 
 /// Floating-point operations per second of a dense `linear` in `compute`: the best of a few runs of
-/// 2 SIZE^3 operations. The size is the largest that the device has memory for.
+/// square products. They grow until one takes long enough, or the device has no memory for more.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the smallest size.
 pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
-    let mut refusal = None;
+    let mut best: Option<f64> = None;
     for size in SIZES {
         let product = Product::new(device, compute, size)?;
         let bytes = product.room();
-        match device.alloc(bytes, MemoryKind::DEVICE) {
-            Ok(buffer) => {
-                let room = BufferRange {
-                    buffer,
-                    offset: 0,
-                    bytes,
-                };
-                let rate = product.rate(room);
-                device.free(buffer).during("free")?;
-                return rate;
-            }
-            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => refusal = Some(error),
-            Err(error) => return Err(error).during("alloc"),
+        let buffer = match device.alloc(bytes, MemoryKind::DEVICE) {
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY && best.is_some() => break,
+            made => made.during("alloc")?,
+        };
+        let room = BufferRange {
+            buffer,
+            offset: 0,
+            bytes,
+        };
+        let rate = product.rate(room);
+        device.free(buffer).during("free")?;
+        let (rate, is_enough) = rate?;
+        best = Some(best.map_or(rate, |best| best.max(rate)));
+        if is_enough {
+            break;
         }
     }
-    Err(refusal.expect("there is a size")).during("alloc")
+    Ok(best.expect("the smallest size was timed"))
 }
 
-/// As [`gemm_rate`], for the largest product that fits into `room`; none where none fits. The
-/// content of `room` is overwritten.
+/// As [`gemm_rate`], for products that fit into `room`; none where none fits. The content of `room`
+/// is overwritten.
 ///
 /// # Errors
 /// As [`gemm_rate`].
@@ -137,16 +143,22 @@ pub fn gemm_rate_within(
     compute: DType,
     room: BufferRange,
 ) -> Result<Option<f64>> {
+    let mut best: Option<f64> = None;
     for size in SIZES {
         if 3 * size * size * compute.bytes() >= room.bytes {
-            continue;
+            break;
         }
         let product = Product::new(device, compute, size)?;
-        if product.room() <= room.bytes {
-            return product.rate(room).map(Some);
+        if product.room() > room.bytes {
+            break;
+        }
+        let (rate, is_enough) = product.rate(room)?;
+        best = Some(best.map_or(rate, |best| best.max(rate)));
+        if is_enough {
+            break;
         }
     }
-    Ok(None)
+    Ok(best)
 }
 
 /// The sum of the rates of a process's devices, which run at the same time.
@@ -185,25 +197,37 @@ fn zero(device: &dyn Device, range: BufferRange) -> Result<()> {
     device.synchronize(Stream(0)).during("synchronize")
 }
 
-/// Bytes per second of a copy from host to device memory, the best of a few runs.
+/// Bytes per second of a copy from pinned host memory to the device's, the best of a few runs; from
+/// ordinary memory where no more can be pinned.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed.
 pub fn upload_rate(device: &dyn Device) -> Result<f64> {
-    let bytes = vec![1; COPY_BYTES as usize];
     let buffer = device
         .alloc(COPY_BYTES, MemoryKind::DEVICE)
         .during("alloc")?;
-    let range = BufferRange {
+    let whole = |buffer| BufferRange {
         buffer,
         offset: 0,
         bytes: COPY_BYTES,
     };
-    let fastest = fastest_of(REPEATS, || {
-        let uploaded = device.upload(&bytes, range, Stream(0));
-        uploaded.during("upload")?;
-        device.synchronize(Stream(0)).during("synchronize")
-    })?;
+    let to = whole(buffer);
+    let timed = |put: &dyn Fn() -> Result<()>| {
+        fastest_of(REPEATS, || {
+            put()?;
+            device.synchronize(Stream(0)).during("synchronize")
+        })
+    };
+    let fastest = if let Ok(pinned) = device.alloc(COPY_BYTES, MemoryKind::PINNED) {
+        let from = whole(pinned);
+        zero(device, from)?;
+        let fastest = timed(&|| device.copy(from, to, Stream(0)).during("copy"));
+        device.free(pinned).during("free")?;
+        fastest?
+    } else {
+        let bytes = vec![1; COPY_BYTES as usize];
+        timed(&|| device.upload(&bytes, to, Stream(0)).during("upload"))?
+    };
     device.free(buffer).during("free")?;
     Ok(COPY_BYTES as f64 / fastest)
 }

@@ -185,7 +185,7 @@ pub fn make(
     );
     let flops = Flops::of(&program);
     let groups = ParamGroups::of(&config.optim, &params, training);
-    let host_calls = demand.world.ranks > 1 && config.run.device_collective.is_none();
+    let host_calls = demand.world.ranks > 1 && !demand.joins_devices;
     Ok(RunPlan {
         model,
         sites,

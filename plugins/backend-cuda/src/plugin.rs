@@ -71,7 +71,7 @@ const CUDA: Component = Component {
 const NCCL: Component = Component {
     name: "nccl",
     role: Role::COLLECTIVE,
-    doc: "joins ranks with a card of NVIDIA each; set by run.device_collective",
+    doc: "joins ranks with a card of NVIDIA each",
     options: &[
         OptionSpec {
             name: "libraries",
@@ -83,7 +83,7 @@ const NCCL: Component = Component {
         CACHE_DIR,
         KERNELS,
     ],
-    capabilities: &[],
+    capabilities: &[("memory", "cuda")],
     create: |options, services| {
         let collective = Nccl::new(options, services)?;
         Ok(Instance::Collective(Box::new(collective)))

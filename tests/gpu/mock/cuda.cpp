@@ -179,6 +179,8 @@ bool run_until(Stream& stream, uint64_t point, int waits = 0) {
       continue;
     }
     if (step(stream)) continue;
+    // Work of a group that is given up is never put.
+    if (stream.tasks.empty()) return false;
     Task& front = stream.tasks.front();
     if (std::shared_ptr<Event> after = front.after; after && !is_complete(*after)) {
       if (!run_until(*after->stream, after->point, waits + 1)) return false;

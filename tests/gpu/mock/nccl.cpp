@@ -206,7 +206,7 @@ int come(void* of) {
 void* missing(void* of) {
   Posted& posted = *(Posted*)of;
   for (Posted* each : posted.comm->clique->rounds[posted.round])
-    if (each && !each->came) return each->stream;
+    if (each && !each->came && !each->comm->aborted) return each->stream;
   return nullptr;
 }
 

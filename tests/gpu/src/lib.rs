@@ -17,6 +17,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use espalier_interface::Options;
+use sha2::{Digest, Sha256};
 
 pub use compiled::{
     ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records, ship, shipped,
@@ -37,17 +38,42 @@ fn compiler() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
 }
 
-/// The folder of the mock libraries, built once for each process into `folder`.
+/// The folder of the mock libraries, built into `folder` once for their sources.
 ///
 /// # Panics
 /// Where they cannot be built, with the compiler's words.
 pub fn libraries(folder: &Path) -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let folder = folder.join(format!("mock-cuda-{}", std::process::id()));
-        build_libraries(&folder);
-        folder
+        let built = folder.join(format!("mock-cuda-{}", sources()));
+        if !built.exists() {
+            let making = folder.join(format!("mock-cuda-{}", std::process::id()));
+            build_libraries(&making);
+            // Another process may have been faster.
+            if std::fs::rename(&making, &built).is_err() {
+                assert!(built.exists(), "cannot make {}", built.display());
+                std::fs::remove_dir_all(&making).expect("removed");
+            }
+        }
+        built
     })
+}
+
+/// A name for the sources of the mock libraries and their compiler.
+fn sources() -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = LIBRARIES.map(|(file, _)| source.join("mock").join(file));
+    let emulator = source.join("emulator/emulator.h");
+    let mut hash = Sha256::new();
+    hash.update(compiler());
+    for file in files.iter().chain([&emulator]) {
+        hash.update(std::fs::read(file).expect("a source"));
+    }
+    let digest = hash.finalize();
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Builds the mock libraries into `folder`.
@@ -57,21 +83,28 @@ pub fn libraries(folder: &Path) -> &'static Path {
 pub fn build_libraries(folder: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     std::fs::create_dir_all(folder).expect("a folder for the mock libraries");
-    for (file, library) in LIBRARIES {
-        let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
-        // The library of products finds the driver by its name, as NVIDIA's does.
-        let name = format!("-Wl,-soname,{library}");
-        let built = Command::new(compiler())
-            .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, &name])
-            .arg("-o")
-            .arg(folder.join(library))
-            .arg(source.join("mock").join(file))
-            .arg("-ldl")
-            .output()
-            .expect("a C++ compiler, `c++` or CXX");
-        let words = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "{file}: {words}");
-    }
+    std::thread::scope(|scope| {
+        for (file, library) in LIBRARIES {
+            scope.spawn(move || build_library(source, file, &folder.join(library)));
+        }
+    });
+}
+
+fn build_library(source: &Path, file: &str, library: &Path) {
+    let emulator = format!("-DEMULATOR=\"{}\"", source.join("emulator").display());
+    // The library of products finds the driver by its name, as NVIDIA's does.
+    let name = library.file_name().expect("a name").to_string_lossy();
+    let name = format!("-Wl,-soname,{name}");
+    let built = Command::new(compiler())
+        .args(["-std=c++17", "-O1", "-fPIC", "-shared", &emulator, &name])
+        .arg("-o")
+        .arg(library)
+        .arg(source.join("mock").join(file))
+        .arg("-ldl")
+        .output()
+        .expect("a C++ compiler, `c++` or CXX");
+    let words = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{file}: {words}");
 }
 
 /// Options of the backend that open the mock libraries and keep compiled kernels below `folder`,

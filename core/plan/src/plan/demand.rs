@@ -97,6 +97,8 @@ pub struct Demand {
     pub generation: Option<Generation>,
     /// All ranks, and those of this process.
     pub world: World,
+    /// Whether a collective of the devices moves the weights and gradients of the ranks.
+    pub joins_devices: bool,
     /// Most micro-batches of a rank in a step; 0 where unknown.
     pub micro_batches: u64,
 }

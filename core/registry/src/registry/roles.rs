@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use espalier_interface::abi::descriptor::ComponentDescriptor;
 use espalier_interface::format::DeviceCode;
 use espalier_interface::{PluginError, Role};
 
 use super::{Registry, RegistryError};
 
 impl Registry {
-    /// The roles of the named components; a role that is not named is absent.
+    /// The roles of the named components; a role that is not named is absent, and so is the
+    /// collective of devices ([`Registry::device_collective`]).
     ///
     /// # Errors
     /// [`RegistryError::UnknownComponent`], [`RegistryError::TwoOfRole`], and
@@ -20,6 +22,9 @@ impl Registry {
         let mut chosen: BTreeMap<Role, String> = BTreeMap::new();
         for name in names {
             let found = self.find(None, name.as_ref())?;
+            if joins_devices(found.component) {
+                continue;
+            }
             let second = found.component.name.clone();
             let Some(role) = Role::from_name(&found.component.role) else {
                 let roles = Role::ALL.map(|role| role.0).join(", ");
@@ -31,6 +36,34 @@ impl Registry {
                 return Err(self.identity(&found).failed("its description", error));
             };
             if let Some(first) = chosen.insert(role, second.clone()) {
+                return Err(RegistryError::TwoOfRole {
+                    role,
+                    first,
+                    second,
+                });
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// The collective among the named components that works on the memory of devices. It stands
+    /// beside the one that joins threads or processes.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownComponent`] and [`RegistryError::TwoOfRole`].
+    pub fn device_collective<S: AsRef<str>>(
+        &self,
+        names: &[S],
+    ) -> Result<Option<String>, RegistryError> {
+        let mut chosen: Option<String> = None;
+        for name in names {
+            let found = self.find(None, name.as_ref())?;
+            if !joins_devices(found.component) {
+                continue;
+            }
+            let second = found.component.name.clone();
+            if let Some(first) = chosen.replace(second.clone()) {
+                let role = Role::COLLECTIVE;
                 return Err(RegistryError::TwoOfRole {
                     role,
                     first,
@@ -120,4 +153,10 @@ impl Registry {
             broken: self.broken(),
         })
     }
+}
+
+/// Whether a component is a collective whose capability `memory` names a backend: it works on that
+/// backend's devices.
+fn joins_devices(component: &ComponentDescriptor) -> bool {
+    component.role == Role::COLLECTIVE.0 && component.capabilities.contains_key("memory")
 }

@@ -65,13 +65,8 @@ impl Collectives {
             let made = selection.collective(name);
             chosen.processes = Some(made.map_err(|error| missing(name, world, error))?);
         }
-        if let Some(name) = config
-            .run
-            .device_collective
-            .as_deref()
-            .filter(|_| world.ranks > 1)
-        {
-            chosen.devices = Some(selection.on_devices(name)?);
+        if let Some(name) = selection.device_collective()?.filter(|_| world.ranks > 1) {
+            chosen.devices = Some(selection.on_devices(&name)?);
         }
         Ok(chosen)
     }
@@ -88,6 +83,20 @@ impl Collectives {
 const HOST: &str = "host";
 
 impl Selection<'_> {
+    /// The collective of devices that `run.device_collective` or a plugin names.
+    fn device_collective(&self) -> Result<Option<String>, Error> {
+        let named = self.registry.device_collective(&self.config.plugins)?;
+        match (&self.config.run.device_collective, named) {
+            (Some(set), Some(named)) if *set != named => Err(Error::Usage(UsageError {
+                message: format!(
+                    "run.device_collective = {set:?}, and the plugins name another collective of devices, `{named}`"
+                ),
+                next_step: "name one of them".to_owned(),
+            })),
+            (set, named) => Ok(set.clone().or(named)),
+        }
+    }
+
     /// The collective `name` for the devices of the config's backend.
     fn on_devices(&self, name: &str) -> Result<DeviceCollective, Error> {
         let backend = match &self.config.run.backend {
