@@ -1,4 +1,5 @@
-//! Writes a folder as a `.tar.gz` whose bytes depend on names, contents and execute bits alone.
+//! Writes a folder as a `.tar.gz` whose bytes depend on names, contents, links and execute bits
+//! alone.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -27,15 +28,22 @@ pub fn write(archive: &Path, folder: &Path, root: &Path) -> Result<()> {
 }
 
 fn append(tar: &mut Builder<impl std::io::Write>, path: &Path, name: &Path) -> Result<()> {
-    let content = fs::read(path)?;
-    let is_executable = path.metadata()?.permissions().mode() & 0o111 != 0;
     let mut header = Header::new_gnu();
-    header.set_entry_type(EntryType::Regular);
-    header.set_size(content.len() as u64);
-    header.set_mode(if is_executable { 0o755 } else { 0o644 });
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);
+    if path.is_symlink() {
+        header.set_entry_type(EntryType::Symlink);
+        header.set_size(0);
+        header.set_mode(0o777);
+        tar.append_link(&mut header, name, fs::read_link(path)?)?;
+        return Ok(());
+    }
+    let content = fs::read(path)?;
+    let is_executable = path.metadata()?.permissions().mode() & 0o111 != 0;
+    header.set_entry_type(EntryType::Regular);
+    header.set_size(content.len() as u64);
+    header.set_mode(if is_executable { 0o755 } else { 0o644 });
     tar.append_data(&mut header, name, content.as_slice())?;
     Ok(())
 }
@@ -95,5 +103,32 @@ mod tests {
             ("root/inner/c", 0o644),
         ];
         assert_eq!(entries, expected.map(|(name, mode)| (name.into(), mode)));
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path().join("folder");
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join("program"), "program").expect("a file");
+        std::os::unix::fs::symlink("program", folder.join("name")).expect("a link");
+        let archive = scratch.path().join("archive.tar.gz");
+        write(&archive, &folder, Path::new("root")).expect("an archive");
+        let file = File::open(archive).expect("an archive");
+        let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(file));
+        let entries = tar.entries().expect("entries");
+        let found: Vec<_> = entries
+            .map(|entry| {
+                let entry = entry.expect("an entry");
+                let to = entry.link_name().expect("a name");
+                let to = to.map(|to| to.into_owned());
+                (entry.path().expect("a path").into_owned(), to)
+            })
+            .collect();
+        let expected = [
+            ("root/name".into(), Some("program".into())),
+            ("root/program".into(), None),
+        ];
+        assert_eq!(found, expected);
     }
 }

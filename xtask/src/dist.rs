@@ -7,9 +7,9 @@ use std::env::consts::{ARCH, OS};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::archive;
@@ -25,6 +25,14 @@ const AS_IT_IS: [&str; 6] = [
     "README.md",
     "configs/",
     "docs/",
+];
+/// The program's other name, for machines that have a `host` of their own, such as that of bind9.
+const OTHER_NAME: &str = "espalier";
+/// Shells, and the files of their completions; a name of the program stands for `{}`.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/{}"),
+    ("zsh", "zsh/site-functions/_{}"),
+    ("fish", "fish/vendor_completions.d/{}.fish"),
 ];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -55,6 +63,9 @@ pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<()> {
     copy_sources(workspace, &stage)?;
     let programs = copy_programs(workspace, &stage)?;
     let needs = needs::of(&programs)?;
+    std::os::unix::fs::symlink("host", stage.join(OTHER_NAME))
+        .with_context(|| format!("cannot link {OTHER_NAME}"))?;
+    write_share(&stage)?;
     write(&stage.join("INSTALL.txt"), &install_text(&needs))?;
     write(&stage.join("THIRD_PARTY.txt"), &licenses::text(workspace)?)?;
 
@@ -102,6 +113,31 @@ fn copy_programs(workspace: &Workspace, stage: &Path) -> Result<Vec<PathBuf>> {
     Ok(programs)
 }
 
+/// Completions and the manual, laid out as below `/usr/share`.
+fn write_share(stage: &Path) -> Result<()> {
+    let share = stage.join("share");
+    for (shell, file) in COMPLETIONS {
+        for name in ["host", OTHER_NAME] {
+            let mut host = Command::new(stage.join("host"));
+            host.args(["completions", shell, "--name", name]);
+            let output = host.output().context("the packed host cannot be started")?;
+            ensure!(
+                output.status.success(),
+                "{host:?} ended with {}",
+                output.status
+            );
+            let path = share.join(file.replace("{}", name));
+            let folder = path.parent().expect("a file has a parent folder");
+            fs::create_dir_all(folder)
+                .and_then(|()| fs::write(&path, &output.stdout))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    let mut host = Command::new(stage.join("host"));
+    host.arg("manual").arg("--out").arg(share.join("man/man1"));
+    run(host.stdout(Stdio::null()))
+}
+
 fn install_text(needs: &[String]) -> String {
     format!(
         "Espalier {VERSION} for {OS} on {ARCH}
@@ -111,6 +147,11 @@ Run it from this folder; nothing is installed and nothing else is needed:
     ./host doctor
     ./host plugins list
     ./host train --config configs/quickstart.toml
+
+`espalier` is the same program, for machines that have another `host`. share/ holds completions for bash,
+zsh and fish, and the manual:
+
+    man -M share/man host-train
 
 With Rust at hand, a plugin of your own (docs/write-a-quantizer.md):
 

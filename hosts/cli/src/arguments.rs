@@ -14,6 +14,7 @@ mod plan;
 mod plugins;
 mod quantize;
 mod report;
+mod shell;
 mod split;
 mod swap;
 mod train;
@@ -37,6 +38,7 @@ pub use plan::PlanArguments;
 pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsCommand};
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
+pub use shell::{CompletionsArguments, ManualArguments};
 pub use split::SplitArguments;
 pub use swap::SwapArguments;
 pub use train::TrainArguments;
@@ -94,6 +96,10 @@ pub enum Command {
     Config(ConfigReferenceArguments),
     /// Show this machine, its devices and where plugins are looked for
     Doctor(DoctorArguments),
+    /// Print what a shell completes this program's commands and options with
+    Completions(CompletionsArguments),
+    /// Write the manual's pages into a folder
+    Manual(ManualArguments),
 }
 
 impl Command {

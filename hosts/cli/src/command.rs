@@ -12,6 +12,7 @@ pub mod plan;
 pub mod plugins;
 pub mod quantize;
 pub mod report;
+pub mod shell;
 pub mod split;
 pub mod swap;
 pub mod train;

@@ -71,6 +71,8 @@ fn main() -> ExitCode {
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Config(arguments) => command::config::run(&arguments, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
+        Command::Completions(arguments) => command::shell::completions(&arguments, &mut out),
+        Command::Manual(arguments) => command::shell::manual(&arguments, &mut out),
     };
     failure::concluded(done, &mut out)
 }

@@ -118,7 +118,8 @@ struct Mock {
   std::map<void*, std::shared_ptr<Event>> events;
   // The opened library of each image.
   std::map<std::string, void*> images;
-  size_t used[16] = {};
+  // Bytes of each device that are taken, and the most that were.
+  size_t used[16] = {}, most[16] = {};
   bool started = false;
   std::mt19937 chance{1};
   Counts counts;
@@ -262,8 +263,8 @@ struct Report {
     if (!path) return;
     if (FILE* file = fopen(path, "a")) {
       Counts& c = mock().counts;
-      fprintf(file, "{\"launches\": %lu, \"allocations\": %lu, \"copies\": %lu, \"registrations\": %lu, \"syncs\": %lu, \"live\": %zu}\n",
-              c.launches, c.allocations, c.copies, c.registrations, c.syncs, mock().memory.size());
+      fprintf(file, "{\"launches\": %lu, \"allocations\": %lu, \"copies\": %lu, \"registrations\": %lu, \"syncs\": %lu, \"live\": %zu, \"most\": %zu}\n",
+              c.launches, c.allocations, c.copies, c.registrations, c.syncs, mock().memory.size(), mock().most[0]);
       fclose(file);
     }
   }
@@ -341,6 +342,7 @@ int cuMemAlloc_v2(uintptr_t* address, size_t bytes) {
   if (!made.base) return OUT_OF_MEMORY;
   made.device = current->device;
   m.used[current->device] += bytes;
+  m.most[current->device] = std::max(m.most[current->device], m.used[current->device]);
   m.memory[*address] = made;
   m.counts.allocations++;
   return SUCCESS;

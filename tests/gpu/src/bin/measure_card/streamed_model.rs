@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use espalier_conformance::largest;
 use serde_json::{Value as Json, json};
 
 use crate::bus;
@@ -70,8 +71,7 @@ impl Streamed<'_> {
         let (run, peak_bytes) = watched(self.setting, run)?;
         let secs = numbers(&run, "step_secs")?;
         let counted = counted_secs(&secs)?;
-        let largest =
-            |key: &str| -> Result<f64> { Ok(numbers(&run, key)?.into_iter().fold(0.0, f64::max)) };
+        let most = |key: &str| -> Result<f64> { Ok(largest(numbers(&run, key)?)) };
         let row = json!({
             "training": name,
             "settings": more,
@@ -81,8 +81,8 @@ impl Streamed<'_> {
             "median_step_secs": counted,
             "tokens_per_sec": (self.batch * sequence) as f64 / counted,
             "peak_device_bytes": peak_bytes,
-            "peak_host_bytes": largest("peak_host_bytes")?,
-            "fetched_bytes": largest("fetched_bytes")?,
+            "peak_host_bytes": most("peak_host_bytes")?,
+            "fetched_bytes": most("fetched_bytes")?,
             "whole_secs": begin.elapsed().as_secs_f64(),
             "losses": numbers(&run, "loss")?,
         });
