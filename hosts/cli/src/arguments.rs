@@ -7,6 +7,7 @@ mod data;
 mod eval;
 mod expand;
 mod generate;
+mod import;
 mod merge;
 mod new_model;
 mod new_plugin;
@@ -31,6 +32,7 @@ pub use data::{DataArguments, DataCommand, RowArguments, RowDoctorArguments, Sho
 pub use eval::EvalArguments;
 pub use expand::ExpandArguments;
 pub use generate::GenerateArguments;
+pub use import::ImportArguments;
 pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
 pub use new_plugin::NewPluginArguments;
@@ -94,6 +96,8 @@ pub enum Command {
     Plugins(PluginsArguments),
     /// Show every key of a config: type, default, allowed values, meaning
     Config(ConfigReferenceArguments),
+    /// Take over a config of axolotl or TRL
+    Import(ImportArguments),
     /// Show this machine, its devices and where plugins are looked for
     Doctor(DoctorArguments),
     /// Print what a shell completes this program's commands and options with

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod eval;
 pub mod expand;
 pub mod generate;
+pub mod import;
 pub mod merge;
 pub mod plan;
 pub mod plugins;

@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         Command::Swap(arguments) => command::swap::run(&arguments, &mut out),
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Config(arguments) => command::config::run(&arguments, &mut out),
+        Command::Import(arguments) => command::import::run(&arguments, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
         Command::Completions(arguments) => command::shell::completions(&arguments, &mut out),
         Command::Manual(arguments) => command::shell::manual(&arguments, &mut out),
