@@ -64,6 +64,9 @@ const RUN: &str = "--run";
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
+    /// Also write events as lines of JSON to this descriptor, for programs that run this one
+    #[arg(long, global = true, value_name = "FD", help_heading = "For programs")]
+    pub events: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@ mod arguments;
 mod command;
 mod crash;
 mod display;
+mod events;
 mod exits;
 mod failure;
 mod hub;
@@ -55,6 +56,11 @@ fn main() -> ExitCode {
         hub::start();
     }
     let mut out = Output::new();
+    if let Some(number) = arguments.events
+        && let Err(error) = events::start(number)
+    {
+        return failure::concluded(Err(error.into()), &mut out);
+    }
     let done = match arguments.command {
         Command::Train(arguments) => command::train::run(&arguments, &mut out),
         Command::Plan(arguments) => command::plan::run(&arguments, &mut out),

@@ -8,7 +8,7 @@ use espalier_engine::observer::{All, Observer, Unobserved};
 use espalier_system::stop::StopFlag;
 
 use crate::progress::{Progress, Warnings};
-use crate::{display, hub, signals};
+use crate::{display, events, hub, signals};
 
 /// How much of its progress a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,5 +55,7 @@ pub fn watched<T, E: std::error::Error + Send + Sync + 'static>(
         Showing::Warnings => &Warnings,
         Showing::Nothing => &Unobserved,
     };
-    Ok(work(&All(&[shown, kept.unwrap_or(&Unobserved)]), &stop)?)
+    let told = events::observer().unwrap_or(&Unobserved);
+    let all = [shown, kept.unwrap_or(&Unobserved), told];
+    Ok(work(&All(&all), &stop)?)
 }
