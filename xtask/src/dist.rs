@@ -1,7 +1,8 @@
-//! Packs a release build into one archive that runs without Rust.
+//! Packs a release build into one archive that runs without Rust, and into a wheel for Python.
 
 mod licenses;
 mod needs;
+mod wheel;
 
 use std::env::consts::{ARCH, OS};
 use std::fs;
@@ -71,8 +72,10 @@ pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<()> {
 
     let archive = out.join(format!("{name}.tar.gz"));
     archive::write(&archive, &stage, Path::new(&name))?;
+    let wheel = wheel::write(&workspace.root, &programs[0], &out)?;
     fs::remove_dir_all(&stage).with_context(|| format!("cannot remove {}", stage.display()))?;
     println!("needs {}", needs.join(", "));
+    println!("{}", wheel.display());
     println!("{}", archive.display());
     Ok(())
 }
@@ -147,6 +150,8 @@ Run it from this folder; nothing is installed and nothing else is needed:
     ./host doctor
     ./host plugins list
     ./host train --config configs/quickstart.toml
+
+The wheel beside this archive is for Python: pip install ./FILE.whl.
 
 `espalier` is the same program, for machines that have another `host`. share/ holds completions for bash,
 zsh and fish, and the manual:

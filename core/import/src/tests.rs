@@ -1,3 +1,5 @@
+//! Configs of axolotl and TRL, and what becomes of their keys.
+
 use toml::Value;
 
 use super::*;
