@@ -1,11 +1,14 @@
 // A packed weight -> its values, as decode.cuh decodes them.
 #include "decode.cuh"
 
-// The code of a quantizer has the registers that it asks for.
-#ifdef DEVICE_CODE
+// The code of a quantizer has the registers that it asks for. Formats whose neighbours have several blocks, or codes of several
+// words, need some more.
+#if defined(DEVICE_CODE)
 #define RESIDENT
-#else
+#elif defined(ONE_BLOCK) && defined(CODES_SIDE_BY_SIDE)
 #define RESIDENT __launch_bounds__(THREADS, 5)
+#else
+#define RESIDENT __launch_bounds__(THREADS, 4)
 #endif
 
 // y[k] = the value of element begin + k, for `count` elements of a weight `[rows, columns]`.
