@@ -109,12 +109,14 @@ impl<'a> Product<'a> {
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the smallest size.
 pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
-    let mut best: Option<f64> = None;
-    for size in SIZES {
-        let product = Product::new(device, compute, size)?;
+    let mut refusal = None;
+    let best = best_rate((device, compute), u64::MAX, |product| {
         let bytes = product.room();
         let buffer = match device.alloc(bytes, MemoryKind::DEVICE) {
-            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY && best.is_some() => break,
+            Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => {
+                refusal = Some(error);
+                return Ok(None);
+            }
             made => made.during("alloc")?,
         };
         let room = BufferRange {
@@ -124,13 +126,12 @@ pub fn gemm_rate(device: &dyn Device, compute: DType) -> Result<f64> {
         };
         let rate = product.rate(room);
         device.free(buffer).during("free")?;
-        let (rate, is_enough) = rate?;
-        best = Some(best.map_or(rate, |best| best.max(rate)));
-        if is_enough {
-            break;
-        }
+        rate.map(Some)
+    })?;
+    match (best, refusal) {
+        (Some(best), _) => Ok(best),
+        (None, refusal) => Err(refusal.expect("the smallest size was refused")).during("alloc"),
     }
-    Ok(best.expect("the smallest size was timed"))
 }
 
 /// As [`gemm_rate`], for products that fit into `room`; none where none fits. The content of `room`
@@ -143,16 +144,27 @@ pub fn gemm_rate_within(
     compute: DType,
     room: BufferRange,
 ) -> Result<Option<f64>> {
+    best_rate((device, compute), room.bytes, |product| {
+        let fits = product.room() <= room.bytes;
+        fits.then(|| product.rate(room)).transpose()
+    })
+}
+
+/// The best rate of products that grow until one is large enough, its matrices have `bytes` or
+/// more, or `timed` has no room for it.
+fn best_rate(
+    (device, compute): (&dyn Device, DType),
+    bytes: u64,
+    mut timed: impl FnMut(&Product<'_>) -> Result<Option<(f64, bool)>>,
+) -> Result<Option<f64>> {
     let mut best: Option<f64> = None;
     for size in SIZES {
-        if 3 * size * size * compute.bytes() >= room.bytes {
+        if 3 * size * size * compute.bytes() >= bytes {
             break;
         }
-        let product = Product::new(device, compute, size)?;
-        if product.room() > room.bytes {
+        let Some((rate, is_enough)) = timed(&Product::new(device, compute, size)?)? else {
             break;
-        }
-        let (rate, is_enough) = product.rate(room)?;
+        };
         best = Some(best.map_or(rate, |best| best.max(rate)));
         if is_enough {
             break;

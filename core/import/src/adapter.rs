@@ -16,7 +16,8 @@ pub fn set(source: &mut Source, making: &mut Making) -> Result<(), ImportError> 
         .ok_or(ImportError::Missing("base_model"))?;
     making.set("model.path", model);
     let adapter = adapter(source, making)?;
-    quantizer(source, making, adapter.as_deref())?;
+    quantizer(source, making)?;
+    computing(source, making, adapter.as_deref())?;
     if let Some(name) = &adapter {
         making.plugin(name);
         options(source, making, name)?;
@@ -49,11 +50,7 @@ fn adapter(source: &mut Source, making: &mut Making) -> Result<Option<String>, I
     }
 }
 
-fn quantizer(
-    source: &mut Source,
-    making: &mut Making,
-    adapter: Option<&str>,
-) -> Result<(), ImportError> {
+fn quantizer(source: &mut Source, making: &mut Making) -> Result<(), ImportError> {
     let four = source.flag("load_in_4bit")?.is_some_and(|(_, set)| set);
     if four {
         making.plugin("nf4");
@@ -65,6 +62,15 @@ fn quantizer(
             "there it is LLM.int8(), whose activations are 8-bit too; here `int8` packs weights in blocks of 4096",
         );
     }
+    Ok(())
+}
+
+/// Number types, and what is computed again.
+fn computing(
+    source: &mut Source,
+    making: &mut Making,
+    adapter: Option<&str>,
+) -> Result<(), ImportError> {
     if let Some((_, true)) = source.flag("gradient_checkpointing")? {
         making.set("model.recompute", "layer");
     }

@@ -17,7 +17,7 @@ const REFUSED: [(&str, &str); 3] = [
 ];
 
 /// Keys that are not needed, by what they begin with.
-const NEEDLESS: [(&str, &str); 26] = [
+const NEEDLESS: [(&str, &str); 25] = [
     ("model_type", "config.json says it"),
     ("is_", "config.json says it"),
     ("tokenizer_", "the model's files say it"),
@@ -62,7 +62,6 @@ const NEEDLESS: [(&str, &str); 26] = [
     ("logging_steps", "every step is recorded"),
     ("save_safetensors", "files are safetensors"),
     ("ddp_", "it sets what torch does inside"),
-    ("train_on_inputs", "answers alone are trained"),
     ("strict", "every key of this file is listed"),
     ("local_rank", "ranks are numbered by the launcher"),
     ("eval_strategy", "run.eval_every says it"),

@@ -81,8 +81,7 @@ fn sharding(source: &mut Source, making: &mut Making) -> Result<(), ImportError>
         return Ok(());
     }
     making.plugin("fsdp");
-    let offloads = names.is_some_and(|(_, names)| names.to_string().contains("offload"));
-    let mut offload = offloads;
+    let mut offload = names.is_some_and(|(_, names)| names.to_string().contains("offload"));
     if let Some((key, Value::Object(config))) = config {
         for (option, value) in config {
             let name = format!("{key}.{option}");

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::ImportError;
 
 /// Names of TRL's scripts and of `TrainingArguments`, and axolotl's for the same.
-const OTHER_NAMES: [(&str, &str); 15] = [
+const OTHER_NAMES: [(&str, &str); 12] = [
     ("model_name_or_path", "base_model"),
     ("num_train_epochs", "num_epochs"),
     ("per_device_train_batch_size", "micro_batch_size"),
@@ -14,12 +14,9 @@ const OTHER_NAMES: [(&str, &str); 15] = [
     ("max_length", "sequence_len"),
     ("max_seq_length", "sequence_len"),
     ("packing", "sample_packing"),
-    ("adam_beta_1", "adam_beta1"),
-    ("adam_beta_2", "adam_beta2"),
     ("use_dora", "peft_use_dora"),
     ("use_rslora", "peft_use_rslora"),
     ("dtype", "torch_dtype"),
-    ("early_stopping", "early_stopping_patience"),
     ("dataset_name", "datasets"),
 ];
 

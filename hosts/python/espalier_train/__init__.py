@@ -24,7 +24,6 @@ from .errors import (
 from .process import program
 from .run import Run, evaluate, generate, plan, train
 
-__version__ = "0.1.0"
 __all__ = [
     "ConfigError",
     "DataError",

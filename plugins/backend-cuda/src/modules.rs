@@ -28,8 +28,8 @@ const ORDINARY_SHARED_BYTES: u32 = 48 << 10;
 /// Most blocks of a kernel that takes turns over elements.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Blocks that a multiprocessor runs at once of a kernel that fills shared memory first, as its
-/// launch bounds have it.
+/// Blocks that a multiprocessor runs at once of a kernel that fills shared memory first, as the
+/// launch bounds of most decoders have it.
 const RESIDENT_BLOCKS: u64 = 5;
 
 /// The modules of a card that kernels were asked of.

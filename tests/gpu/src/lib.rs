@@ -10,6 +10,7 @@
 mod compiled;
 mod disassembled;
 mod emulated;
+mod llama;
 pub mod third_party;
 
 use std::path::{Path, PathBuf};
@@ -17,13 +18,14 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use espalier_interface::Options;
-use sha2::{Digest, Sha256};
+use espalier_system::files::hash_bytes;
 
 pub use compiled::{
     ARCHITECTURES, Record, format, formats, instructions, nvrtc, quantizers, records, ship, shipped,
 };
 pub use disassembled::Instructions;
 pub use emulated::{ALL_TRAININGS, CASES, Case, ORDERS};
+pub use llama::Llama;
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
 const LIBRARIES: [(&str, &str); 4] = [
@@ -64,16 +66,11 @@ fn sources() -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = LIBRARIES.map(|(file, _)| source.join("mock").join(file));
     let emulator = source.join("emulator/emulator.h");
-    let mut hash = Sha256::new();
-    hash.update(compiler());
+    let mut all = compiler().into_bytes();
     for file in files.iter().chain([&emulator]) {
-        hash.update(std::fs::read(file).expect("a source"));
+        all.extend(std::fs::read(file).expect("a source"));
     }
-    let digest = hash.finalize();
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hash_bytes(&all)[..16].to_owned()
 }
 
 /// Builds the mock libraries into `folder`.

@@ -5,30 +5,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use espalier_tests_gpu::{ALL_TRAININGS, libraries};
+use espalier_tests_gpu::{ALL_TRAININGS, Llama, libraries};
 use espalier_torture::built::program;
 use espalier_torture::training::last_line;
-use serde_json::{Value as Json, json};
-
-/// Width, heads, width of the feed-forward part, layers.
-type Sizes = [u64; 4];
+use serde_json::Value as Json;
 
 /// Largest difference between plan and driver, of the plan.
 const BOUND: f64 = 0.02;
 
-/// Writes a model's `config.json`, and rows of 4 tokens.
-fn make_inputs(folder: &Path, [width, heads, feed_forward, layers]: Sizes) {
-    let config = json!({
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
-        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": heads / 4, "intermediate_size": feed_forward, "vocab_size": 1024,
-        "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
-        "rope_theta": 500_000.0, "initializer_range": 0.02, "bos_token_id": 0, "eos_token_id": 1
-    });
-    fs::write(folder.join("config.json"), config.to_string()).expect("written");
-    let rows = [7, 11].map(|begin| json!({"input_ids": [begin, 21, 34, 55]}).to_string());
-    fs::write(folder.join("rows.jsonl"), rows.join("\n")).expect("written");
-}
+/// Tokens that there are. The table and the head are no part of what is compared.
+const VOCABULARY: u64 = 1024;
+
+/// Rows of the step, and tokens of each.
+const ROWS: [u64; 2] = [2, 4];
 
 /// `host` with the settings of a training of two ranks, with a card each.
 fn host(folder: &Path, command: &str) -> Command {
@@ -37,9 +26,8 @@ fn host(folder: &Path, command: &str) -> Command {
     let mut host = Command::new(program());
     host.args([command, "--backend", "cuda", "--ranks", "2"]);
     host.args(["--plugins", "nf4,lora,fsdp", "--model"]);
-    host.arg(folder)
-        .arg("--data")
-        .arg(folder.join("rows.jsonl"));
+    host.arg(folder.join("model"));
+    host.arg("--data").arg(folder.join("rows.jsonl"));
     let cache = kernels.join("mock-cuda-kernels");
     for value in [
         "model.init=random".to_owned(),
@@ -79,13 +67,24 @@ fn planned(memory: &Json) -> f64 {
 /// Small sizes; with [`ALL_TRAININGS`] also a layer of Llama 3 8B and one of 70B.
 #[test]
 fn the_driver_gives_what_is_planned_and_registers_the_host_copy_once() {
-    let mut all: Vec<Sizes> = vec![[512, 4, 1792, 2]];
+    let mut all = vec![Llama {
+        width: 512,
+        layers: 2,
+        heads: 4,
+        kv_heads: 1,
+        feed_forward: 1792,
+        vocabulary: VOCABULARY,
+    }];
     if std::env::var_os(ALL_TRAININGS).is_some() {
-        all.extend([[4096, 32, 14_336, 1], [8192, 64, 28_672, 1]]);
+        all.extend([Llama::of_8b(1), Llama::of_70b(1)]);
     }
-    for sizes in all {
+    for mut model in all {
+        model.vocabulary = VOCABULARY;
         let folder = tempfile::tempdir().expect("a folder");
-        make_inputs(folder.path(), sizes);
+        let [rows, tokens] = ROWS;
+        model
+            .make_inputs(folder.path(), rows, tokens)
+            .expect("written");
         let calls = folder.path().join("calls");
         let out = folder.path().join("out");
         let mut train = host(folder.path(), "train");
@@ -99,8 +98,8 @@ fn the_driver_gives_what_is_planned_and_registers_the_host_copy_once() {
         let planned = planned(&run["memory"]);
         let most = given["most"].as_f64().expect("bytes");
         let apart = (most - planned).abs() / planned;
-        assert!(apart <= BOUND, "{sizes:?}: {most} of {planned} bytes");
+        assert!(apart <= BOUND, "{model:?}: {most} of {planned} bytes");
         // The frozen weights, and each rank's own trained part.
-        assert_eq!(given["registrations"], 3, "{sizes:?}");
+        assert_eq!(given["registrations"], 3, "{model:?}");
     }
 }

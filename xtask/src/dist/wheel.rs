@@ -14,12 +14,13 @@ use sha2::{Digest, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
+use super::VERSION;
+
 /// The package, and the folder of its sources in the repository.
 const PACKAGE: &str = "espalier_train";
 const SOURCES: &str = "hosts/python/espalier_train";
 /// The systems on which it runs: those with this glibc or a newer one.
 const PLATFORM: &str = "manylinux_2_35_x86_64";
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Writes the wheel of the sources below `root` and of `host` into `out`, and returns its path.
 ///

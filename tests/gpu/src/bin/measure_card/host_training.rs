@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use espalier_tests_gpu::Llama;
 use serde_json::Value as Json;
 
 use crate::setting::Setting;
-use crate::small_model::Llama;
 
 /// Characters of a failed run's last words that are kept.
 const MOST_WORDS: usize = 1500;

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use espalier_tests_gpu::Llama;
 use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers};
 use crate::rows::Rows;
 use crate::setting::Setting;
-use crate::small_model::Llama;
 use crate::step::watched;
 use crate::streamed_model::MEMORY;
 
@@ -44,12 +44,7 @@ pub fn measure(setting: &Setting, rows: &mut Rows) -> Result<()> {
         "sharding.fsdp.offload=params+optimizer",
         "sharding.fsdp.offload_activations=true",
     ];
-    for value in settings {
-        words.extend(["--set", value]);
-    }
-    for value in &setting.settings {
-        words.extend(["--set", value]);
-    }
+    words.extend(setting.set(&settings));
     let begin = Instant::now();
     let (run, peak_bytes) = watched(setting, || training.run(setting, "run", &words))?;
     let secs = numbers(&run, "step_secs")?;

@@ -25,7 +25,6 @@ mod record;
 mod rows;
 mod sanitizer;
 mod setting;
-mod small_model;
 mod step;
 mod streamed_model;
 mod trainings;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use espalier_tests_gpu::Llama;
 use serde_json::json;
 
 use crate::host_training::HostTraining;
 use crate::rows::Rows;
 use crate::setting::Setting;
-use crate::small_model::Llama;
 
 const RACES: &str = "racecheck";
 const TOOLS: [&str; 2] = ["memcheck", RACES];

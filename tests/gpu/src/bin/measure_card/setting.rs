@@ -103,6 +103,14 @@ impl Setting {
         })
     }
 
+    /// The words of a host's command line for `values`, and behind them the settings that were
+    /// asked for.
+    pub fn set<'a>(&'a self, values: &[&'a str]) -> Vec<&'a str> {
+        let asked = self.settings.iter().map(String::as_str);
+        let values = values.iter().copied().chain(asked);
+        values.flat_map(|value| ["--set", value]).collect()
+    }
+
     /// The options of the backend: its defaults, with the kernels beside this program.
     pub fn options(&self) -> Options {
         let kernels = self.kernels.iter();

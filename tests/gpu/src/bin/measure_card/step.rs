@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use espalier_interface::Backend;
+use espalier_tests_gpu::Llama;
 use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers};
 use crate::rows::Rows;
 use crate::setting::{Setting, told};
-use crate::small_model::Llama;
 
 /// Steps at the start whose times do not count: they touch memory for the first time.
 pub const UNCOUNTED_STEPS: u64 = 2;
@@ -65,10 +65,7 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     training.make_inputs()?;
     let policy = format!("model.recompute={recompute}");
     let mut words = vec!["--backend", "cuda", "--plugins", "nf4,lora"];
-    words.extend(["--set", "adapter.lora.rank=16", "--set", &policy]);
-    for value in &setting.settings {
-        words.extend(["--set", value]);
-    }
+    words.extend(setting.set(&["adapter.lora.rank=16", &policy]));
     let begin = Instant::now();
     let (run, peak_bytes) = watched(setting, || training.run(setting, "run", &words))?;
     let secs = numbers(&run, "step_secs")?;

@@ -6,17 +6,25 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use espalier_conformance::largest;
+use espalier_tests_gpu::Llama;
 use serde_json::{Value as Json, json};
 
 use crate::bus;
 use crate::host_training::{HostTraining, numbers};
 use crate::rows::Rows;
 use crate::setting::Setting;
-use crate::small_model::Llama;
 use crate::step::{BATCH, UNCOUNTED_STEPS, counted_secs, watched};
+use crate::trainings::{largest_difference, steps};
 
 /// Memory of the small card that the card stands for.
 pub const MEMORY: &str = "backend.cuda.device_memory=24GiB";
+
+/// Weights in the host's memory, one copy for all ranks.
+const STREAMED: [&str; 3] = [
+    MEMORY,
+    "sharding.fsdp.offload=params+optimizer",
+    "sharding.fsdp.gather=host-direct",
+];
 
 /// Layers of the two models that stay on the card: the time of a step grows with layers.
 const RESIDENT_LAYERS: [u64; 2] = [2, 6];
@@ -58,14 +66,8 @@ impl Streamed<'_> {
         };
         training.make_inputs()?;
         let mut words = vec!["--backend", "cuda", "--plugins", plugins];
-        let settings = self.setting.settings.iter().map(String::as_str);
-        let settings = more.iter().copied().chain(settings);
-        for value in ["adapter.lora.rank=16", "model.recompute=layer"]
-            .into_iter()
-            .chain(settings)
-        {
-            words.extend(["--set", value]);
-        }
+        let settings = ["adapter.lora.rank=16", "model.recompute=layer"];
+        words.extend(self.setting.set(&[&settings[..], more].concat()));
         let begin = Instant::now();
         let run = || training.run(self.setting, name, &words);
         let (run, peak_bytes) = watched(self.setting, run)?;
@@ -86,7 +88,7 @@ impl Streamed<'_> {
             "whole_secs": begin.elapsed().as_secs_f64(),
             "losses": numbers(&run, "loss")?,
         });
-        Ok((row, [numbers(&run, "loss")?, numbers(&run, "grad_norm")?]))
+        Ok((row, steps(&run)?))
     }
 }
 
@@ -120,12 +122,7 @@ pub fn one_rank(setting: &Setting, rows: &mut Rows) -> Result<()> {
     let [few, many] = depths.map(|depth| depth as f64);
     let of_layer = (resident[1] - resident[0]) / (many - few);
     let computing = resident[0] + (layers as f64 - few) * of_layer;
-    let settings = [
-        MEMORY,
-        "sharding.fsdp.offload=params+optimizer",
-        "sharding.fsdp.gather=host-direct",
-    ];
-    let (mut row, _) = of(layers).measured("streamed", "nf4,lora,fsdp", &settings)?;
+    let (mut row, _) = of(layers).measured("streamed", "nf4,lora,fsdp", &STREAMED)?;
     let number = |key: &str| row[key].as_f64().unwrap_or_default();
     let moving = number("fetched_bytes") / up;
     let ratio = number("median_step_secs") / computing.max(moving);
@@ -153,19 +150,12 @@ pub fn two_ranks(setting: &Setting, rows: &mut Rows) -> Result<()> {
         layers: setting.layers.unwrap_or(2),
         batch: 2 * BATCH,
     };
-    let settings = [
-        MEMORY,
-        "sharding.fsdp.offload=params+optimizer",
-        "sharding.fsdp.gather=host-direct",
-    ];
-    let (row, one) = training.measured("one-rank", "nf4,lora,fsdp", &settings)?;
+    let (row, one) = training.measured("one-rank", "nf4,lora,fsdp", &STREAMED)?;
     rows.add(&row)?;
     let ranks = ["run.ranks=2", "run.devices=[\"cuda:0\",\"cuda:0\"]"];
-    let settings = [&settings[..], &ranks].concat();
+    let settings = [&STREAMED[..], &ranks].concat();
     let (mut row, two) = training.measured("two-ranks", "nf4,lora,fsdp", &settings)?;
-    let pairs = one.iter().flatten().zip(two.iter().flatten());
-    let apart = pairs.map(|(one, two)| (one - two).abs() / one.abs());
-    let apart = apart.max_by(f64::total_cmp).unwrap_or(f64::INFINITY);
+    let apart = largest_difference(&two, &one)?;
     row["relative_difference"] = json!(apart);
     rows.add(&row)?;
     ensure!(

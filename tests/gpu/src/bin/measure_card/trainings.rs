@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use espalier_tests_gpu::Llama;
 use serde_json::json;
 
 use crate::host_training::{HostTraining, numbers, succeed};
 use crate::rows::Rows;
 use crate::setting::Setting;
-use crate::small_model::Llama;
 
 /// Largest relative difference of a step's loss, and of its gradients' norm, between two orders of
 /// sums in f32, as in the trainings over the mock libraries.
@@ -122,12 +122,18 @@ pub fn losses(setting: &Setting, rows: &mut Rows) -> Result<()> {
 }
 
 /// The losses of a run's steps, and their gradients' norms.
-fn steps(run: &Path) -> Result<[Vec<f64>; 2]> {
+///
+/// # Errors
+/// Where the run's metrics have none.
+pub fn steps(run: &Path) -> Result<[Vec<f64>; 2]> {
     Ok([numbers(run, "loss")?, numbers(run, "grad_norm")?])
 }
 
 /// The largest difference of a number, relative to the expected one.
-fn largest_difference(found: &[Vec<f64>; 2], expected: &[Vec<f64>; 2]) -> Result<f64> {
+///
+/// # Errors
+/// Where the runs have different numbers of steps.
+pub fn largest_difference(found: &[Vec<f64>; 2], expected: &[Vec<f64>; 2]) -> Result<f64> {
     let lengths = [found, expected].map(|run| [run[0].len(), run[1].len()]);
     let [found_steps, expected_steps] = lengths;
     ensure!(

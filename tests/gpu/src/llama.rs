@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 /// The sizes of a Llama.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Llama {
     /// Numbers of a token's vector.
     pub width: u64,
