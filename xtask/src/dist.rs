@@ -45,13 +45,20 @@ pub struct DistOptions {
     out: Option<PathBuf>,
 }
 
-/// Builds host and plugins, collects the other files, and packs all.
+impl DistOptions {
+    /// Writes into `out`.
+    pub fn into(out: PathBuf) -> Self {
+        DistOptions { out: Some(out) }
+    }
+}
+
+/// Builds host and plugins, collects the other files, and packs all; returns the wheel's path.
 ///
 /// Equal contents have equal bytes: see [`archive::write`].
 ///
 /// # Errors
 /// Where the build or `strip` (of binutils) fails, or a file cannot be read or written.
-pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<()> {
+pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<PathBuf> {
     let out = options
         .out
         .clone()
@@ -77,7 +84,7 @@ pub fn pack(workspace: &Workspace, options: &DistOptions) -> Result<()> {
     println!("needs {}", needs.join(", "));
     println!("{}", wheel.display());
     println!("{}", archive.display());
-    Ok(())
+    Ok(wheel)
 }
 
 fn copy_sources(workspace: &Workspace, stage: &Path) -> Result<()> {

@@ -15,6 +15,7 @@ mod kills;
 mod libtorch;
 mod median;
 mod metrics;
+mod newcomer;
 mod peers;
 mod plugins;
 mod quickstart;
@@ -48,6 +49,8 @@ enum Command {
     Abi(abi::AbiOptions),
     /// Pack host, plugins, configs and docs into one archive that runs without Rust
     Dist(dist::DistOptions),
+    /// Install the wheel in a clean environment and walk the newcomer's path with it, to PEFT
+    Newcomer(newcomer::NewcomerOptions),
     /// Check form, sizes, names and the arrows between crates
     Tidy(tidy::TidyOptions),
     /// Run the whole quickstart and compare its answers to held-out questions with a bound
@@ -86,7 +89,8 @@ fn main() -> ExitCode {
         Command::Plugins(options) => plugins::gather(&workspace, &options),
         Command::TestDylibs(options) => test_dylibs::check(&workspace, &options),
         Command::Abi(options) => abi::check(&workspace, &options),
-        Command::Dist(options) => dist::pack(&workspace, &options),
+        Command::Dist(options) => dist::pack(&workspace, &options).map(drop),
+        Command::Newcomer(options) => newcomer::check(&workspace, &options),
         Command::Tidy(options) => tidy::check(&workspace, &options),
         Command::Quickstart(options) => quickstart::check(&workspace, &options),
         Command::IntervalCoverage(options) => interval_coverage::check(&workspace, &options),

@@ -194,21 +194,26 @@ fn title(record: &Record) -> String {
 /// A model's name: the repository of a Hugging Face cache directory, else the path's last
 /// component.
 pub fn model_name(path: &Path) -> String {
-    let parts: Vec<String> = path
-        .components()
-        .filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-            _ => None,
-        })
-        .collect();
-    let repository = parts
-        .iter()
-        .rev()
-        .find_map(|part| part.strip_prefix("models--"));
-    match repository {
-        Some(repository) => repository.replace("--", "/"),
-        None => parts[parts.len().saturating_sub(2)..].join("/"),
-    }
+    repository(path).unwrap_or_else(|| {
+        let parts = names(path);
+        parts[parts.len().saturating_sub(2)..].join("/")
+    })
+}
+
+/// The repository of a Hugging Face cache directory: `org/name`.
+pub fn repository(path: &Path) -> Option<String> {
+    let mut parts = names(path).into_iter().rev();
+    let repository = parts.find_map(|part| Some(part.strip_prefix("models--")?.to_owned()));
+    Some(repository?.replace("--", "/"))
+}
+
+/// The names of the directories on the path.
+fn names(path: &Path) -> Vec<String> {
+    let named = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    });
+    named.collect()
 }
 
 #[cfg(test)]
@@ -222,5 +227,6 @@ mod tests {
         assert_eq!(name(cached), "meta-llama/Llama-2-7b-hf");
         assert_eq!(name("configs/quickstart/model"), "quickstart/model");
         assert_eq!(name("llama"), "llama");
+        assert_eq!(repository(Path::new("llama")), None);
     }
 }

@@ -18,6 +18,7 @@ pub struct Usage {
 
 /// The commands for the files in `directory`. Paths are absolute: a command works from any folder.
 pub fn usages(directory: &Path, record: &Record) -> Vec<Usage> {
+    let host = shell::own_name();
     let directory = &shell::absolute(directory);
     let run = shell::path(directory);
     let (adapter, model) = (directory.join("adapter"), directory.join("model"));
@@ -25,17 +26,18 @@ pub fn usages(directory: &Path, record: &Record) -> Vec<Usage> {
     if trained == [false, false] {
         return vec![usage(
             "Go on where it stopped",
-            format!("host train --resume {run}"),
+            format!("{host} train --resume {run}"),
         )];
     }
+    let chat = if is_chat(record) { "--chat " } else { "" };
     let mut usages = vec![
         usage(
             "Ask it something",
-            format!("host generate --run {run} --prompt \"...\""),
+            format!("{host} generate --run {run} {chat}--prompt \"...\""),
         ),
         usage(
             "Evaluate it on other rows",
-            format!("host eval --run {run} --data FILE"),
+            format!("{host} eval --run {run} --data FILE"),
         ),
     ];
     usages.extend(match trained {
@@ -57,7 +59,8 @@ fn adapter_usages(directory: &Path, adapter: &Path, record: &Record) -> Vec<Usag
         usage(
             "Merge it into the base model: a directory that transformers loads and llama.cpp converts",
             format!(
-                "host merge --run {} --out {}",
+                "{} merge --run {} --out {}",
+                shell::own_name(),
                 shell::path(directory),
                 shell::path(&directory.join("merged"))
             ),
@@ -65,12 +68,13 @@ fn adapter_usages(directory: &Path, adapter: &Path, record: &Record) -> Vec<Usag
         usage(
             "Load it with PEFT",
             format!(
-                "from transformers import AutoModelForCausalLM\n\
+                "from transformers import AutoModelForCausalLM, AutoTokenizer\n\
                  from peft import PeftModel\n\
-                 base = AutoModelForCausalLM.from_pretrained({})\n\
-                 model = PeftModel.from_pretrained(base, {})",
-                python(&model),
-                python(adapter)
+                 base = AutoModelForCausalLM.from_pretrained({base})\n\
+                 model = PeftModel.from_pretrained(base, {adapter})\n\
+                 tokenizer = AutoTokenizer.from_pretrained({adapter})",
+                base = python(&model),
+                adapter = python(adapter)
             ),
         ),
         usage(
@@ -88,9 +92,10 @@ fn model_usages(model: &Path) -> Vec<Usage> {
         usage(
             "Load it with transformers",
             format!(
-                "from transformers import AutoModelForCausalLM\n\
-                 model = AutoModelForCausalLM.from_pretrained({})",
-                python(model)
+                "from transformers import AutoModelForCausalLM, AutoTokenizer\n\
+                 model = AutoModelForCausalLM.from_pretrained({model})\n\
+                 tokenizer = AutoTokenizer.from_pretrained({model})",
+                model = python(model)
             ),
         ),
         usage(
@@ -98,6 +103,12 @@ fn model_usages(model: &Path) -> Vec<Usage> {
             format!("vllm serve {}", shell::path(model)),
         ),
     ]
+}
+
+/// Whether the run's rows were conversations: its answers begin in the chat template.
+fn is_chat(record: &Record) -> bool {
+    let counts = record.data.counts.as_ref();
+    counts.is_some_and(|counts| counts.trains.conversations > 0)
 }
 
 fn usage(purpose: &'static str, command: String) -> Usage {

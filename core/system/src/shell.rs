@@ -1,7 +1,36 @@
 //! A word, a path or a program -> its form in a command line that can be copied to a shell.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{self, Component, Path, PathBuf};
+
+/// The program, and its name on machines that have another `host`.
+const NAMES: [&str; 2] = ["host", "espalier"];
+
+/// The name by which this program was started, if it is one of its own; else `host`.
+pub fn own_name() -> &'static str {
+    named(&std::env::args().next().unwrap_or_default())
+}
+
+/// The own name in `started`, which may be a path.
+fn named(started: &str) -> &'static str {
+    let name = Path::new(started).file_name().unwrap_or_default();
+    let own = NAMES.into_iter().find(|own| name == *own);
+    own.unwrap_or(NAMES[0])
+}
+
+/// `line` with the commands that it names as [`own_name`] starts them.
+pub fn by_own_name(line: &str) -> Cow<'_, str> {
+    renamed(line, own_name())
+}
+
+fn renamed<'a>(line: &'a str, name: &str) -> Cow<'a, str> {
+    if name == NAMES[0] {
+        return line.into();
+    }
+    line.replace(&format!("`{} ", NAMES[0]), &format!("`{name} "))
+        .into()
+}
 
 /// `word` unchanged where a shell needs no quotes, in single quotes otherwise.
 pub fn quoted(word: &str) -> String {
@@ -53,6 +82,20 @@ mod tests {
             here.parent().expect("a folder")
         );
         assert_eq!(absolute(Path::new("no/../way")), here.join("no/../way"));
+    }
+
+    #[test]
+    fn commands_are_named_as_the_program_was_started() {
+        for (started, expected) in [
+            ("espalier", "see `espalier doctor` of the host"),
+            ("/bin/espalier", "see `espalier doctor` of the host"),
+            ("/bin/host", "see `host doctor` of the host"),
+            ("other", "see `host doctor` of the host"),
+            ("", "see `host doctor` of the host"),
+        ] {
+            let found = renamed("see `host doctor` of the host", named(started));
+            assert_eq!(found, expected, "{started}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use espalier_system::failure::one_line;
+use espalier_system::shell;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -55,10 +56,12 @@ static LOG: Mutex<LogFile> = Mutex::new(LogFile::none());
 /// The log's descriptor, for a handler that must not lock; -1 where there is none.
 static LOG_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// Keeps a line in the log, and shows it: after the warning where the log cannot be written.
+/// Keeps a line in the log, and shows it: after the warning where the log cannot be written. Its
+/// commands have the name by which the program was started.
 pub fn say(line: &str) {
-    keep(line);
-    show(line);
+    let line = shell::by_own_name(line);
+    keep(&line);
+    show(&line);
 }
 
 /// Shows a line on standard error.
@@ -78,7 +81,8 @@ pub fn keep(line: &str) {
 
 /// The last line of a process that does not wait for its threads, nor for locks that they hold.
 pub fn say_last(line: &str) {
-    keep_last(line);
+    let line = shell::by_own_name(line);
+    keep_last(&line);
     show_last(format!("{line}\n").as_bytes());
 }
 

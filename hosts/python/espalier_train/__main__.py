@@ -6,9 +6,11 @@ from .process import program
 
 
 def main():
-    """Becomes the program."""
+    """Becomes the program, which names itself in its messages as it was started."""
     path = program()
-    os.execv(path, [path, *sys.argv[1:]])
+    started = sys.argv[0]
+    name = "espalier" if os.path.basename(started) == "espalier" else path
+    os.execv(path, [name, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 //! Events of a run -> lines of text: stable, one fact after the other, easy to search.
 
+use std::path::Path;
+
 use espalier_engine::observer::{EvalMetrics, PlanSummary, StepMetrics};
 use espalier_system::number::duration;
 use espalier_trainer::bytes::Bytes;
@@ -20,9 +22,10 @@ pub fn plan(plan: &PlanSummary) -> String {
             plan.total_steps
         ),
     };
+    let model = espalier_report::repository(Path::new(&plan.model));
     format!(
         "{} with {}: {work}, peak {} on the host{}{device}",
-        plan.model,
+        model.as_ref().unwrap_or(&plan.model),
         plan.plugins.join(", "),
         plan.peak_host_bytes,
         plan.memory,

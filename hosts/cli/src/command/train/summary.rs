@@ -51,8 +51,10 @@ pub fn lines(summary: &RunSummary, program: &str) -> String {
         lines.push(format!("report    {}", report.display()));
     }
     let (program, run) = (shell::program(program), shell::path(directory));
+    let is_chat = summary.counts.trains.conversations > 0;
+    let chat = if is_chat { "--chat " } else { "" };
     lines.push(format!(
-        "next      {program} generate --run {run} --prompt \"...\""
+        "next      {program} generate --run {run} {chat}--prompt \"...\""
     ));
     lines.push(String::new());
     lines.join("\n")
