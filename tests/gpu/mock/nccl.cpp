@@ -4,6 +4,7 @@
 // MOCK_NCCL_VERSION  its version as NCCL counts, 22803 for 2.28.3 where unset
 // MOCK_NCCL_FAIL     the number of the call that is never done, and for which its communicator has an error
 // MOCK_NCCL_ABSENT   a member number whose communicators never come together with the others
+// MOCK_NCCL_FOLDER   a folder of files by which members in several processes meet and send; without it they are threads of one
 // MOCK_NCCL_CALLS    a file that gets a line with counts when the library is closed
 //
 // What the library forbids is an error here: communicators that block, another card's context, memory that no card has, parts of a call
@@ -16,8 +17,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -83,6 +86,7 @@ struct Posted {
 };
 struct Clique {
   size_t size;
+  std::string id;
   std::vector<Comm*> members;
   // The posts of each round by member.
   std::map<uint64_t, std::vector<Posted*>> rounds;
@@ -139,7 +143,8 @@ bool move(std::vector<Posted*>& all) {
   };
   std::vector<Write> writes;
   auto write = [&](char* to, const char* from, size_t bytes) {
-    if (to == from) return;
+    // A member of another process writes by itself.
+    if (!to || to == from) return;
     writes.push_back({to, std::vector<char>(from, from + bytes)});
     mock().counts.bytes += bytes;
   };
@@ -162,7 +167,7 @@ bool move(std::vector<Posted*>& all) {
         if (all[from]->ops.size() <= i) return false;
         Op& other = all[from]->ops[i];
         if (other.kind != op.kind || other.bytes != op.bytes || other.peer != op.peer) return false;
-        if (op.kind == ALL_GATHER) write(op.to + from * op.bytes, other.from, op.bytes);
+        if (op.kind == ALL_GATHER) write(op.to ? op.to + from * op.bytes : nullptr, other.from, op.bytes);
         if (op.kind == BROADCAST && int(from) == op.peer) write(op.to, other.from, op.bytes);
       }
     }
@@ -171,6 +176,75 @@ bool move(std::vector<Posted*>& all) {
       if (!left.empty()) return false;
   for (Write& each : writes) memcpy(each.to, each.bytes.data(), each.bytes.size());
   return true;
+}
+
+// The file of a member in the folder of MOCK_NCCL_FOLDER: that it joined, or what it sends in a round.
+std::string file_of(const Clique& clique, size_t member, const std::string& what) {
+  return std::string(getenv("MOCK_NCCL_FOLDER")) + "/" + clique.id + "." + what + "." + std::to_string(member);
+}
+bool in_files() { return getenv("MOCK_NCCL_FOLDER"); }
+// A file is there whole or not at all.
+void leave(const std::string& path, const std::string& content) {
+  std::ofstream(path + ".part", std::ios::binary) << content;
+  if (rename((path + ".part").c_str(), path.c_str())) perror(path.c_str()), abort();
+}
+bool take(const std::string& path, std::string& content) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return false;
+  std::ostringstream all;
+  all << file.rdbuf();
+  return content = all.str(), true;
+}
+
+// What a member sends, as others read it: each call's operation, followed by its bytes.
+std::string letter(const Posted& posted) {
+  std::string text;
+  for (Op op : posted.ops) {
+    bool sends = op.from && (op.kind != BROADCAST || op.peer == posted.comm->member);
+    op.to = nullptr;
+    text.append((const char*)&op, sizeof op);
+    if (sends) text.append(op.from, op.bytes);
+    if (!sends && op.kind != RECEIVE) text.append(op.bytes, 0);
+  }
+  return text;
+}
+std::vector<Op> opened(const std::string& letter) {
+  std::vector<Op> ops;
+  for (size_t at = 0; at < letter.size();) {
+    Op op;
+    memcpy(&op, letter.data() + at, sizeof op);
+    at += sizeof op;
+    op.from = op.kind == RECEIVE ? nullptr : letter.data() + at;
+    if (op.from) at += op.bytes;
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+// A call whose members are in several processes. The file of a round stays until its writer has seen the next round of all.
+int come_by_files(Posted& posted) {
+  Comm& comm = *posted.comm;
+  Clique& clique = *comm.clique;
+  auto round = [&](uint64_t number) { return "round-" + std::to_string(number); };
+  if (!posted.came) leave(file_of(clique, size_t(comm.member), round(posted.round)), letter(posted));
+  posted.came = true;
+  std::vector<std::string> letters(clique.size);
+  std::vector<Posted> others(clique.size);
+  std::vector<Posted*> all(clique.size, &posted);
+  for (size_t m = 0; m < clique.size; m++) {
+    if (m == size_t(comm.member)) continue;
+    if (!take(file_of(clique, m, round(posted.round)), letters[m])) return 0;
+    others[m].ops = opened(letters[m]);
+    all[m] = &others[m];
+  }
+  if (!move(all)) {
+    mock().last_words = "members make different calls";
+    comm.state = INVALID_USAGE;
+    return 0;
+  }
+  if (posted.round) unlink(file_of(clique, size_t(comm.member), round(posted.round - 1)).c_str());
+  comm.unfinished--;
+  return 1;
 }
 
 // A call at the head of its stream.
@@ -189,6 +263,7 @@ int come(void* of) {
     mock().last_words = "MOCK_NCCL_FAIL asks for it";
   }
   if (comm.state != SUCCESS) return 0;
+  if (in_files()) return come_by_files(posted);
   posted.came = true;
   if (clique.done[posted.round]) return comm.unfinished--, 1;
   auto& all = clique.rounds[posted.round];
@@ -205,6 +280,7 @@ int come(void* of) {
 }
 void* missing(void* of) {
   Posted& posted = *(Posted*)of;
+  if (in_files()) return nullptr;
   for (Posted* each : posted.comm->clique->rounds[posted.round])
     if (each && !each->came && !each->comm->aborted) return each->stream;
   return nullptr;
@@ -227,6 +303,17 @@ void put(Comm& comm) {
 // The calls of this thread between begin and end.
 thread_local int depth = 0;
 thread_local Posted* group = nullptr;
+
+// The cards of the members that joined so far.
+std::map<int, std::string> members_of(const Clique& clique) {
+  std::map<int, std::string> cards;
+  for (Comm* each : clique.members) cards[each->member] = std::to_string(each->device);
+  for (size_t m = 0; in_files() && m < clique.size; m++) {
+    std::string card;
+    if (take(file_of(clique, m, "joined"), card)) cards[int(m)] = card;
+  }
+  return cards;
+}
 
 bool overlap(const char* a, size_t bytes_a, const char* b, size_t bytes_b) { return a < b + bytes_b && b < a + bytes_a; }
 
@@ -268,7 +355,7 @@ const char* ncclGetLastError(Comm*) { return mock().last_words.c_str(); }
 
 int ncclGetUniqueId(UniqueId* id) {
   memset(id, 0, sizeof *id);
-  snprintf(id->internal, sizeof id->internal, "mock %d %lu", getpid(), (unsigned long)__atomic_add_fetch(&mock().ids, 1, __ATOMIC_SEQ_CST));
+  snprintf(id->internal, sizeof id->internal, "mock-%d-%lu", getpid(), (unsigned long)__atomic_add_fetch(&mock().ids, 1, __ATOMIC_SEQ_CST));
   return SUCCESS;
 }
 
@@ -281,9 +368,11 @@ int ncclCommInitRankConfig(Comm** made, int size, UniqueId id, int member, Confi
   comm->device = driver()->device();
   locked([&] {
     auto& clique = mock().cliques[std::string(id.internal, sizeof id.internal)];
-    if (!clique) clique.reset(new Clique{size_t(size), {}, {}, {}});
+    if (!clique) clique.reset(new Clique{size_t(size), id.internal, {}, {}, {}});
     comm->clique = clique;
-    if (size_t(member) != number("MOCK_NCCL_ABSENT", "1000000")) clique->members.push_back(comm);
+    bool absent = size_t(member) == number("MOCK_NCCL_ABSENT", "1000000");
+    if (!absent) clique->members.push_back(comm);
+    if (!absent && in_files()) leave(file_of(*clique, size_t(member), "joined"), std::to_string(comm->device));
     mock().counts.joined++;
   });
   return *made = comm, IN_PROGRESS;
@@ -291,15 +380,15 @@ int ncclCommInitRankConfig(Comm** made, int size, UniqueId id, int member, Confi
 
 int ncclCommGetAsyncError(Comm* comm, int* state) {
   locked([&] {
-    Clique& clique = *comm->clique;
-    if (comm->state == IN_PROGRESS && clique.members.size() == clique.size) {
+    std::map<int, std::string> joined = members_of(*comm->clique);
+    if (comm->state == IN_PROGRESS && joined.size() == comm->clique->size) {
       comm->state = SUCCESS;
-      for (Comm* a : clique.members)
-        for (Comm* b : clique.members)
-          if (a != b && a->device == b->device) {
+      for (auto& [a, card_of_a] : joined)
+        for (auto& [b, card_of_b] : joined)
+          if (a < b && card_of_a == card_of_b) {
             comm->state = INVALID_USAGE;
-            mock().last_words = "Duplicate GPU detected : rank " + std::to_string(a->member) + " and rank " +
-                                std::to_string(b->member) + " both on CUDA device " + std::to_string(a->device);
+            mock().last_words =
+                "Duplicate GPU detected : rank " + std::to_string(a) + " and rank " + std::to_string(b) + " both on CUDA device " + card_of_a;
           }
     }
     *state = comm->state;

@@ -4,13 +4,14 @@
 //! `mock/cuda.cpp` is a `libcuda` whose streams are queues, `mock/nvrtc.cpp` an `libnvrtc` that
 //! compiles kernels for `emulator/emulator.h`, a model of a GPU, with the machine's C++ compiler,
 //! `mock/cublaslt.cpp` a `libcublasLt` that multiplies on the host, `mock/nccl.cpp` a `libnccl`
-//! whose members are threads.
+//! whose members are threads, or processes that meet in files.
 //! The backend itself is what runs on a card, unmodified.
 
 mod compiled;
 mod disassembled;
 mod emulated;
 mod llama;
+pub mod nccl;
 pub mod third_party;
 
 use std::path::{Path, PathBuf};

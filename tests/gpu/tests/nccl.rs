@@ -6,59 +6,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use espalier_tests_gpu::{ALL_TRAININGS, Case, ORDERS, libraries};
+use espalier_tests_gpu::nccl::{self, BY_KEY, JOINED};
+use espalier_tests_gpu::{ALL_TRAININGS, ORDERS, libraries};
 use espalier_torture::training::{Training, messages, refused, trained};
 use serde_json::Value as Json;
 
 /// Where the mock libraries and the kernels are kept.
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// A training of several ranks, of a few steps.
-const fn case(
-    name: &'static str,
-    compute: &'static str,
-    words: &'static str,
-    ranks: usize,
-) -> Case {
-    Case {
-        name,
-        compute,
-        words,
-        ranks,
-        bound: 0.0,
-    }
-}
-
-const FULL_SHARD: &str = "--plugins nf4,lora,fsdp";
-const SHARD_GRAD_OP: &str = "--plugins nf4,lora,fsdp --set sharding.fsdp.strategy=shard_grad_op";
-const HYBRID: &str =
-    "--plugins nf4,lora,fsdp --set sharding.fsdp.strategy=hybrid --set sharding.fsdp.shard_ranks=2";
-const DDP: &str = "--plugins nf4,lora,ddp";
-const OFFLOAD: &str = "--plugins nf4,lora,fsdp --set sharding.fsdp.offload=params+optimizer";
-
-/// Those of every run of the tests come first.
-const CASES: [Case; 7] = [
-    case("full_shard of 2, f32", "f32", FULL_SHARD, 2),
-    case("ddp of 4, bf16", "bf16", DDP, 4),
-    case("ddp of 2, f32", "f32", DDP, 2),
-    case("full_shard of 4, bf16", "bf16", FULL_SHARD, 4),
-    case("shard_grad_op of 2, bf16", "bf16", SHARD_GRAD_OP, 2),
-    case("hybrid of 4, f32", "f32", HYBRID, 4),
-    case("full_shard of 2 with offload, f32", "f32", OFFLOAD, 2),
-];
-
-/// The words that name the collective.
-const BY_KEY: &str = "--set run.device_collective=nccl";
-
-/// The options of NCCL of the mock libraries.
-fn options(libraries: &Path) -> String {
-    format!(
-        "--set collective.nccl.libraries={} --set collective.nccl.cache_dir={}",
-        libraries.display(),
-        folder().join("mock-cuda-kernels").display()
-    )
 }
 
 /// Without [`ALL_TRAININGS`] in one order.
@@ -85,15 +40,15 @@ fn the_kit_of_a_collective_passes_in_every_order() {
 #[test]
 fn trainings_have_the_bits_of_threads_in_every_order() {
     let is_all = std::env::var_os(ALL_TRAININGS).is_some();
-    for (index, case) in CASES.iter().enumerate().take(if is_all { 7 } else { 2 }) {
+    for (index, case) in JOINED.iter().enumerate().take(if is_all { 7 } else { 2 }) {
         let training = case.training("--set run.max_steps=2");
         let threads = case.on_cuda(&training, folder(), ORDERS[0]);
-        let mut nccl = options(libraries(folder()));
+        let mut options = nccl::options(libraries(folder()), folder());
         let mut joined = *case;
         if index == 0 {
             joined.words = format!("{},nccl", case.words).leak();
         } else {
-            nccl = format!("{BY_KEY} {nccl}");
+            options = format!("{BY_KEY} {options}");
         }
         let orders = if is_all {
             &ORDERS[..]
@@ -102,7 +57,7 @@ fn trainings_have_the_bits_of_threads_in_every_order() {
         };
         for order in orders {
             let out = format!("nccl-{order}");
-            let found = joined.succeed(&training, folder(), order, [&out, &nccl]);
+            let found = joined.succeed(&training, folder(), order, [&out, &options]);
             assert_eq!(found, threads, "{}: {order}", case.name);
         }
     }
@@ -110,9 +65,12 @@ fn trainings_have_the_bits_of_threads_in_every_order() {
 
 /// Runs a training whose ranks NCCL joins, with variables of the environment.
 fn run(training: &Training, (out, more): (&str, &str), set: &[(&str, &str)]) -> Output {
-    let more = format!("{BY_KEY} {} {more}", options(libraries(folder())));
+    let more = format!(
+        "{BY_KEY} {} {more}",
+        nccl::options(libraries(folder()), folder())
+    );
     let mut host = training.command(out, &more);
-    let host = CASES[0].mocked(&mut host, folder(), ORDERS[0]);
+    let host = JOINED[0].mocked(&mut host, folder(), ORDERS[0]);
     host.envs(set.iter().copied())
         .output()
         .expect("the host starts")
@@ -120,7 +78,7 @@ fn run(training: &Training, (out, more): (&str, &str), set: &[(&str, &str)]) -> 
 
 /// A short training of two ranks, which must end with `code` and `words` in time.
 fn refuse(more: &str, set: &[(&str, &str)], code: i32, words: &str) {
-    let training = CASES[0].training("--set run.max_steps=1");
+    let training = JOINED[0].training("--set run.max_steps=1");
     let begun = Instant::now();
     let output = run(&training, ("out", more), set);
     refused(&output, code, words, &format!("{more} {set:?}"));
@@ -143,14 +101,17 @@ fn ranks_that_nccl_does_not_join_are_told_what_to_do() {
 
 #[test]
 fn a_machine_without_nccl_is_told_what_to_install() {
-    let training = CASES[0].training("--set run.max_steps=1");
+    let training = JOINED[0].training("--set run.max_steps=1");
     let made = training.path("libraries");
     fs::create_dir_all(&made).expect("a folder");
     for library in ["libcuda.so.1", "libnvrtc.so.13"] {
         fs::copy(libraries(folder()).join(library), made.join(library)).expect("copied");
     }
-    let mut host = training.command("out", &format!("{BY_KEY} {}", options(&made)));
-    let host = CASES[0].mocked(&mut host, folder(), ORDERS[0]);
+    let mut host = training.command(
+        "out",
+        &format!("{BY_KEY} {}", nccl::options(&made, folder())),
+    );
+    let host = JOINED[0].mocked(&mut host, folder(), ORDERS[0]);
     let output = host.output().expect("the host starts");
     let words = "NCCL cannot be used | has no libnccl.so.2 | pip install nvidia-nccl-cu13 | leave run.device_collective out";
     refused(&output, 5, words, "no library");
@@ -183,7 +144,7 @@ fn fail(training: &Training, (name, number): (&str, &str), codes: &[i32], words:
 /// Without [`ALL_TRAININGS`] NCCL's error alone, before a checkpoint.
 #[test]
 fn an_error_that_nccl_finds_and_a_card_that_fails_end_all_ranks() {
-    let training = CASES[0].training("--set run.save_every=1 --set run.max_steps=2");
+    let training = JOINED[0].training("--set run.save_every=1 --set run.max_steps=2");
     if std::env::var_os(ALL_TRAININGS).is_none() {
         fail(&training, ("MOCK_NCCL_FAIL", "12"), &[6], FAILED_CALL);
         return;

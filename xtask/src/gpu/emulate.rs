@@ -78,7 +78,10 @@ fn trainings(workspace: &Workspace) -> Result<()> {
     host.args(["build", "--release", "--quiet", "--workspace"]);
     run(host.args(["--bin", "host"]))?;
     println!("trainings: streams {}", STREAMS.join(", "));
-    let mut test = tests(workspace, &["training", "commands", "nccl"]);
+    let mut test = tests(
+        workspace,
+        &["training", "commands", "nccl", "nccl_processes"],
+    );
     test.env("ESPALIER_TESTS_ALL_TRAININGS", "1");
     run(test.args(["--", "--nocapture"]))
 }
