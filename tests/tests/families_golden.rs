@@ -1,5 +1,5 @@
-//! Mistral, Qwen 2 and Qwen 3 on tiny models against transformers and PEFT: logits, losses,
-//! gradients and curves.
+//! Mistral, Qwen 2, Qwen 3 and Granite on tiny models against transformers and PEFT: logits,
+//! losses, gradients and curves.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,9 @@ use espalier_tests::{
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-const FAMILIES: [&str; 3] = ["mistral", "qwen2", "qwen3"];
+const FAMILIES: [&str; 4] = ["mistral", "qwen2", "qwen3", "granite"];
+/// Those with a window of 8 tokens.
+const WINDOWED: [&str; 3] = ["mistral", "qwen2", "qwen3"];
 const LORA: [(&str, &str); 3] = [
     ("plugins", "[\"lora\"]"),
     ("adapter.lora.rank", "4"),
@@ -206,7 +208,7 @@ fn distance_under(family: &str, config: &Json) -> f64 {
 
 #[test]
 fn a_window_counts_the_token_itself() {
-    for family in FAMILIES {
+    for family in WINDOWED {
         for window in [7, 9] {
             let mut config = config(family, "config.json");
             config["sliding_window"] = json!(window);
@@ -216,6 +218,36 @@ fn a_window_counts_the_token_itself() {
             assert!(distance > 1e-2, "{family}, {window}: only {distance}");
         }
     }
+}
+
+#[test]
+fn every_factor_of_granite_matters() {
+    for (key, other) in [
+        ("embedding_multiplier", 1.0),
+        ("attention_multiplier", 0.35),
+        ("residual_multiplier", 1.0),
+        ("logits_scaling", 1.0),
+    ] {
+        let mut config = config("granite", "config.json");
+        config[key] = json!(other);
+        let distance = distance_under("granite", &config);
+        assert!(distance > 1e-2, "{key}: only {distance}");
+        config[key] = json!(0.0);
+        let place = with_config("granite", &config);
+        let refused = Rig::try_new(place.path(), &[&KEYS[..], &FULL].concat());
+        let message = format!("{:?}", refused.err().expect("no factor"));
+        assert!(
+            message.contains(key) && message.contains("above 0"),
+            "{message}"
+        );
+    }
+    // A family without it does not ignore it.
+    let mut config = config("qwen3", "config.json");
+    config["logits_scaling"] = json!(8.0);
+    let place = with_config("qwen3", &config);
+    let refused = Rig::try_new(place.path(), &[&KEYS[..], &FULL].concat());
+    let message = format!("{:?}", refused.err().expect("a factor"));
+    assert!(message.contains("`logits_scaling` is 8.0"), "{message}");
 }
 
 /// transformers 5 reads the same config from both files (checked by `make_families.py`).

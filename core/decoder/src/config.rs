@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 
 use crate::dialect::{AttentionBias, Dialect, Window};
 use crate::fields::Fields;
+use crate::multipliers::Multipliers;
 use crate::rope::Rope;
 use crate::window::windows;
 
@@ -53,6 +54,8 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
     /// Whether each head of queries and keys is normalized.
     pub head_norms: bool,
+    /// Factors of values.
+    pub multipliers: Multipliers,
     /// For each layer, most tokens that a token attends to, itself included; unset for no limit.
     pub windows: Vec<Option<u64>>,
     /// Standard deviation of initial weights.
@@ -125,6 +128,7 @@ impl DecoderConfig {
             output_bias: configured && dialect.attention_bias == AttentionBias::Configured,
             mlp_bias: dialect.mlp_bias && fields.flag("mlp_bias")?,
             head_norms: dialect.head_norms,
+            multipliers: Multipliers::read(&fields, dialect.multipliers)?,
             windows: windows(&fields, dialect.window, num_layers)?,
             initializer_range: fields.positive("initializer_range", Some(0.02))?,
         };

@@ -15,6 +15,10 @@ pub struct Dialect {
     pub window: Window,
     /// Head width where `head_dim` is not set; none for the width over the number of heads.
     pub default_head_dim: Option<u64>,
+    /// Whether the config scales embeddings, scores, residuals and logits: [`Multipliers`].
+    ///
+    /// [`Multipliers`]: crate::Multipliers
+    pub multipliers: bool,
 }
 
 /// The projections of attention that have a bias.

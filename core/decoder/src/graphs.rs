@@ -19,19 +19,21 @@ pub fn embedding(config: &DecoderConfig) -> Graph {
     let shape = [config.vocab_size, config.hidden_size];
     let table = graph.param("model.embed_tokens.weight", shape);
     let hidden = op::embedding(&mut graph, tokens, table, EmbeddingLayout::ByRow);
+    let hidden = scaled(&mut graph, hidden, config.multipliers.embedding);
     graph.output(HIDDEN, hidden);
     graph
 }
 
-/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + attention(norm(x))`, then `x +
-/// feed_forward(norm(x))`. Tokens attend to `window` tokens, themselves included, or to all earlier
-/// tokens of their sequence.
+/// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + r attention(norm(x))`, then `x + r
+/// feed_forward(norm(x))`, where `r` is the family's factor of residuals, else 1. Tokens attend to
+/// `window` tokens, themselves included, or to all earlier tokens of their sequence.
 pub fn layer(config: &DecoderConfig, window: Option<u64>) -> Graph {
     let mut graph = Graph::new(&format!("{}.layer", config.family));
     let hidden = previous(&mut graph, config);
     let normed = norm(&mut graph, hidden, "input_layernorm.weight", config);
     let attended = attention(&mut graph, normed, config, window);
-    let hidden = op::add(&mut graph, hidden, attended, 1.0);
+    let factor = config.multipliers.residual;
+    let hidden = op::add(&mut graph, hidden, attended, factor);
     let normed = norm(
         &mut graph,
         hidden,
@@ -39,7 +41,7 @@ pub fn layer(config: &DecoderConfig, window: Option<u64>) -> Graph {
         config,
     );
     let fed = feed_forward(&mut graph, normed, config);
-    let hidden = op::add(&mut graph, hidden, fed, 1.0);
+    let hidden = op::add(&mut graph, hidden, fed, factor);
     graph.output(HIDDEN, hidden);
     graph
 }
@@ -49,6 +51,8 @@ pub fn head(config: &DecoderConfig) -> Graph {
     let mut graph = Graph::new(&format!("{}.head", config.family));
     let hidden = previous(&mut graph, config);
     let normed = norm(&mut graph, hidden, "model.norm.weight", config);
+    // Fewer numbers than logits are.
+    let normed = scaled(&mut graph, normed, 1.0 / config.multipliers.logits_divisor);
     let weight = graph.param("lm_head.weight", [config.vocab_size, config.hidden_size]);
     let logits = op::linear(&mut graph, normed, weight, None);
     let labels = graph.batch(batch::LABELS);
@@ -62,6 +66,14 @@ pub fn head(config: &DecoderConfig) -> Graph {
 fn previous(graph: &mut Graph, config: &DecoderConfig) -> ValueId {
     let shape = [Dim::Tokens, Dim::Fixed(config.hidden_size)];
     graph.input(Source::Previous(HIDDEN.to_owned()), shape, DType::COMPUTE)
+}
+
+/// `factor x`.
+fn scaled(graph: &mut Graph, x: ValueId, factor: f64) -> ValueId {
+    if factor == 1.0 {
+        return x;
+    }
+    op::scale(graph, x, factor)
 }
 
 fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> ValueId {
@@ -118,11 +130,12 @@ fn attention(
     let positions = graph.batch(batch::POSITIONS);
     let q = op::rope(graph, q, positions, config.head_dim, &inv_freq, 1.0);
     let k = op::rope(graph, k, positions, config.head_dim, &inv_freq, 1.0);
+    let usual_scale = (config.head_dim as f64).sqrt().recip();
     let shape = AttentionShape {
         heads: config.num_heads,
         kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
-        scale: (config.head_dim as f64).sqrt().recip(),
+        scale: config.multipliers.attention.unwrap_or(usual_scale),
         window,
         softcap: None,
     };

@@ -8,6 +8,7 @@ mod dialect;
 mod fields;
 mod graphs;
 mod model;
+mod multipliers;
 mod rope;
 mod window;
 
@@ -17,6 +18,7 @@ use serde_json::Value as Json;
 
 pub use config::DecoderConfig;
 pub use dialect::{AttentionBias, Dialect, Window};
+pub use multipliers::Multipliers;
 pub use rope::{Rope, RopeScaling};
 
 /// The model that `config`, a parsed `config.json`, describes in `dialect`.

@@ -105,6 +105,7 @@ pub(crate) const PLAIN: crate::Dialect = crate::Dialect {
     head_norms: false,
     window: crate::Window::Never,
     default_head_dim: None,
+    multipliers: false,
 };
 
 #[cfg(test)]

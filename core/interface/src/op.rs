@@ -85,6 +85,7 @@ pub use param_value::param_value;
 pub use rms_norm::rms_norm;
 pub use rope::rope;
 pub use rsqrt::rsqrt;
+pub use scale::scale;
 pub use scale_by::scale_by;
 pub use scale_channels::scale_channels;
 pub use sigmoid::sigmoid;

@@ -11,11 +11,12 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 12] = [
+const PLUGINS: [&str; 13] = [
     "backend_cpu",
     "collective_threads",
     "ddp",
     "fsdp",
+    "granite",
     "hqq",
     "llama",
     "lora",

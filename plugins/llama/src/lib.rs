@@ -13,6 +13,7 @@ const DIALECT: Dialect = Dialect {
     head_norms: false,
     window: Window::Never,
     default_head_dim: None,
+    multipliers: false,
 };
 
 /// The family of Llama 1, 2 and 3, and models that share their `config.json`.

@@ -13,6 +13,7 @@ const DIALECT: Dialect = Dialect {
     head_norms: false,
     window: Window::EveryLayer { default: 4096 },
     default_head_dim: None,
+    multipliers: false,
 };
 
 /// The family of Mistral 7B and models that share its `config.json`.

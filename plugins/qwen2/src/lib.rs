@@ -13,6 +13,7 @@ const DIALECT: Dialect = Dialect {
     head_norms: false,
     window: Window::Switched,
     default_head_dim: None,
+    multipliers: false,
 };
 
 /// The family of Qwen 2 and 2.5.

@@ -13,6 +13,7 @@ const DIALECT: Dialect = Dialect {
     head_norms: true,
     window: Window::Switched,
     default_head_dim: Some(128),
+    multipliers: false,
 };
 
 /// The family of Qwen 3, the dense ones.

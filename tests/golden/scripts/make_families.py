@@ -125,7 +125,7 @@ def check_older_config(name):
 
 
 def main():
-    for name in ("mistral", "qwen2", "qwen3"):
+    for name in ("mistral", "qwen2", "qwen3", "granite"):
         (OUT / name).mkdir(parents=True, exist_ok=True)
         check_older_config(name)
         out = {}

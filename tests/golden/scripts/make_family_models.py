@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -59,6 +61,18 @@ MODELS = {
         Qwen3ForCausalLM,
         Qwen3Config(
             **SHARED, **QWEN, head_dim=32, rope_parameters={**ROPE, "rope_theta": 1000000.0}
+        ),
+    ),
+    "granite": (
+        GraniteForCausalLM,
+        GraniteConfig(
+            **{**SHARED, "hidden_size": 32, "intermediate_size": 48, "sliding_window": None},
+            tie_word_embeddings=True,
+            rope_parameters=ROPE,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.25,
+            residual_multiplier=0.5,
+            logits_scaling=1.5,
         ),
     ),
 }
