@@ -2,8 +2,11 @@
 //!
 //! The known keys are read off the option structs ([`known`]), so that they stand in one place.
 
+use std::cell::RefCell;
+
 use serde_json::{Map, Value};
 
+use super::faults::Faults;
 use super::sources::{Layer, join};
 use super::{Config, ConfigError, GroupRule, SiteRule, known, nearest};
 
@@ -11,12 +14,16 @@ use super::{Config, ConfigError, GroupRule, SiteRule, known, nearest};
 const COMMA_LISTS: [&str; 3] = ["plugins", "run.devices", "compare.arms"];
 
 /// Checks `layer` against `known`, the defaults as a tree, and turns a lone string into a list
-/// where the key wants a list.
-pub(super) fn check(layer: &mut Layer, known: &Map<String, Value>) -> Result<(), ConfigError> {
+/// where the key wants a list. Faulty values are left out.
+pub(super) fn check(layer: &mut Layer, known: &Map<String, Value>, faults: &mut Faults) {
     let mut values = std::mem::take(&mut layer.values);
-    Checker { layer, known }.table(&mut values, known, "")?;
+    let checker = Checker {
+        layer,
+        known,
+        faults: RefCell::new(faults),
+    };
+    checker.table(&mut values, known, "");
     layer.values = values;
-    Ok(())
 }
 
 /// The key of parameter groups.
@@ -25,29 +32,29 @@ const GROUPS: &str = "optim.groups";
 struct Checker<'a> {
     layer: &'a Layer,
     known: &'a Map<String, Value>,
+    faults: RefCell<&'a mut Faults>,
 }
 
 impl Checker<'_> {
-    fn table(
-        &self,
-        values: &mut Map<String, Value>,
-        known: &Map<String, Value>,
-        path: &str,
-    ) -> Result<(), ConfigError> {
-        for (key, value) in values.iter_mut() {
+    fn table(&self, values: &mut Map<String, Value>, known: &Map<String, Value>, path: &str) {
+        values.retain(|key, value| {
             let here = join(path, key);
-            match known.get(key) {
-                None => return Err(self.unknown(key, path, known)),
+            let checked = match known.get(key) {
+                None => Err(self.unknown(key, path, known)),
                 Some(_) if path.is_empty() && Config::ROLES.contains(&key.as_str()) => {
-                    self.sections(value, &here)?;
+                    self.sections(value, &here)
                 }
-                Some(_) if here == "sites" => self.sites(value)?,
-                Some(_) if here == "arms" => self.arms(value)?,
-                Some(_) if here == GROUPS => self.groups(value)?,
-                Some(default) => self.value(value, default, &here)?,
+                Some(_) if here == "sites" => self.sites(value),
+                Some(_) if here == "arms" => self.arms(value),
+                Some(_) if here == GROUPS => self.groups(value),
+                Some(default) => self.value(value, default, &here),
+            };
+            let is_sound = checked.is_ok();
+            if let Err(fault) = checked {
+                self.faults.borrow_mut().add_value(&here, fault);
             }
-        }
-        Ok(())
+            is_sound
+        });
     }
 
     fn value(&self, value: &mut Value, default: &Value, path: &str) -> Result<(), ConfigError> {
@@ -57,7 +64,8 @@ impl Checker<'_> {
                 let Value::Object(values) = value else {
                     unreachable!("matched above")
                 };
-                return self.table(values, known, path);
+                self.table(values, known, path);
+                return Ok(());
             }
             (Value::Object(_), _) => "a table",
             (Value::Array(_), Value::String(text)) => {
@@ -132,7 +140,7 @@ impl Checker<'_> {
             let Value::Object(entry) = entry else {
                 return Err(self.wrong_type(&path, "a table", entry));
             };
-            self.table(entry, known, &path)?;
+            self.table(entry, known, &path);
             if !entry.contains_key(needed) {
                 return Err(ConfigError::Value {
                     key: format!("{path}.{needed}"),

@@ -83,6 +83,23 @@ pub enum ConfigError {
         /// The flag that sets it, with its argument.
         flag: String,
     },
+    /// Several faults.
+    #[error("{} faults: {}", .0.len(), shown(.0))]
+    Several(Vec<ConfigError>),
+}
+
+impl ConfigError {
+    /// All of `faults` as one error.
+    ///
+    /// # Errors
+    /// The fault, or [`ConfigError::Several`], where there is one.
+    pub fn all(mut faults: Vec<ConfigError>) -> Result<(), ConfigError> {
+        match faults.len() {
+            0 => Ok(()),
+            1 => Err(faults.remove(0)),
+            _ => Err(ConfigError::Several(faults)),
+        }
+    }
 }
 
 impl Failure for ConfigError {
@@ -106,8 +123,21 @@ impl Failure for ConfigError {
             ConfigError::Missing { key, flag } => {
                 format!("give {flag}, or set `{key}` in a --config file")
             }
+            ConfigError::Several(_) => "correct each of them".into(),
         }
     }
+
+    fn parts(&self) -> Vec<&(dyn Failure + 'static)> {
+        match self {
+            ConfigError::Several(faults) => faults.iter().map(|fault| fault as _).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn shown(faults: &[ConfigError]) -> String {
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    faults.join("; ")
 }
 
 fn suggestion(nearest: &Option<String>, known: &[String]) -> String {

@@ -7,6 +7,7 @@
 mod check;
 mod compare;
 mod error;
+mod faults;
 mod known;
 mod model;
 mod nearest;

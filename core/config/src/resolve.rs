@@ -11,6 +11,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_json::{Map, Value};
 
 use super::check::{check, describe};
+use super::faults::Faults;
 use super::known::tree;
 use super::sources::{Layer, Sources, join};
 use super::{Config, ConfigError, Origin, nearest, render};
@@ -41,24 +42,32 @@ pub enum Need {
 /// Merges all of `sources` over the defaults and checks the result.
 ///
 /// # Errors
-/// An unreadable or malformed file, an unknown key, a wrong type, a value out of range, or values
-/// that do not go together.
+/// An unreadable or malformed file; else all unknown keys, wrong types, values out of range and
+/// values that do not go together.
 pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
     let known = tree(&Config::default());
+    let mut faults = Faults::default();
     let mut layers = vec![Layer::new(Origin::Default, known.clone())];
     for mut layer in sources.layers()? {
-        check(&mut layer, &known)?;
+        check(&mut layer, &known, &mut faults);
         layers.push(layer);
     }
-    let merged = layers
-        .iter()
-        .enumerate()
-        .fold(Figment::new(), |merged, (index, layer)| {
-            merged.merge(Numbered { index, layer })
-        });
-    let config = merged
-        .extract::<Config>()
-        .map_err(|error| wrong_value(error, &merged, &layers))?;
+    let (config, merged) = loop {
+        let merged = merge(&layers);
+        let error = match merged.extract::<Config>() {
+            Ok(config) => break (config, merged),
+            Err(error) => error,
+        };
+        let path = error.path.clone();
+        let fault = wrong_value(error, &merged, &layers);
+        faults.add_value(&path.join("."), fault);
+        let given = layers.iter_mut().skip(1);
+        let left_out = given.filter_map(|layer| layer.leave_out(&path)).count();
+        if left_out == 0 {
+            faults.result()?;
+            unreachable!("a fault was added");
+        }
+    };
     let values = merged
         .extract::<FigmentValue>()
         .map_err(|error| wrong_value(error, &merged, &layers))?;
@@ -70,8 +79,16 @@ pub fn resolve(sources: &Sources) -> Result<ResolvedConfig, ConfigError> {
         prober: sources.probing_program(),
         own_adapter_options: false,
     };
-    rules::check(&resolved)?;
+    rules::check(&resolved, &mut faults);
+    faults.result()?;
     Ok(resolved)
+}
+
+fn merge(layers: &[Layer]) -> Figment {
+    let numbered = layers.iter().enumerate();
+    numbered.fold(Figment::new(), |merged, (index, layer)| {
+        merged.merge(Numbered { index, layer })
+    })
 }
 
 impl ResolvedConfig {
@@ -169,7 +186,9 @@ impl ResolvedConfig {
         }
         resolved.config =
             serde_json::from_value(tree).expect("the values are of their keys' types");
-        rules::check(&resolved)?;
+        let mut faults = Faults::default();
+        rules::check(&resolved, &mut faults);
+        faults.result()?;
         Ok(resolved)
     }
 

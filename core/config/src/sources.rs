@@ -181,6 +181,19 @@ impl Layer {
         Ok(Layer::single(Origin::Set(key.into()), segments, value))
     }
 
+    /// Takes the value at `path` out, or the list that has it; none where it is not of this layer.
+    pub(super) fn leave_out(&mut self, path: &[String]) -> Option<Value> {
+        let (last, above) = path.split_last()?;
+        let mut values = &mut self.values;
+        for key in above {
+            if !values.get(key)?.is_object() {
+                return values.remove(key);
+            }
+            values = values.get_mut(key)?.as_object_mut()?;
+        }
+        values.remove(last)
+    }
+
     /// Where the value of `key` stood, or the nearest table around it.
     pub(super) fn origin(&self, key: &str) -> Origin {
         let Origin::File(path, first) = &self.origin else {

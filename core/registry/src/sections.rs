@@ -12,12 +12,13 @@ use crate::registry::{Listing, Registry, Status};
 /// # Errors
 /// [`ConfigError::UnknownKey`] for a name that no component of the role has.
 /// [`ConfigError::PluginOption`] for an option that it does not take. Both name the place in the
-/// config.
+/// config; all of them are told.
 pub fn check(resolved: &ResolvedConfig, registry: &Registry) -> Result<(), ConfigError> {
     check_against(resolved, &registry.list())
 }
 
 fn check_against(resolved: &ResolvedConfig, listings: &[Listing]) -> Result<(), ConfigError> {
+    let mut faults = Vec::new();
     for (role, sections) in resolved.config().sections() {
         for (name, options) in sections {
             let key = format!("{role}.{name}");
@@ -25,13 +26,14 @@ fn check_against(resolved: &ResolvedConfig, listings: &[Listing]) -> Result<(), 
             let found = of_role().find(|listing| &listing.component == name);
             let Some(found) = found else {
                 let known = || of_role().map(|listing| listing.component.as_str());
-                return Err(ConfigError::UnknownKey {
+                faults.push(ConfigError::UnknownKey {
                     key: name.clone(),
                     section: format!("[{role}]"),
                     origin: Box::new(resolved.origin(&key)),
                     nearest: nearest(name, known()).map(str::to_owned),
                     known: known().map(str::to_owned).collect(),
                 });
+                continue;
             };
             if matches!(found.status, Status::Broken { .. }) {
                 // Reported only to a run that names it.
@@ -44,16 +46,18 @@ fn check_against(resolved: &ResolvedConfig, listings: &[Listing]) -> Result<(), 
                 options: found.options.clone(),
                 capabilities: found.capabilities.clone(),
             };
-            if let Err(problem) = check_options(&component, options) {
+            let mut left = options.clone();
+            while let Err(problem) = check_options(&component, &left) {
+                left.remove(problem.option());
                 let key = format!("{key}.{}", problem.option());
-                return Err(ConfigError::PluginOption {
+                faults.push(ConfigError::PluginOption {
                     origin: Box::new(resolved.origin(&key)),
                     problem: Box::new(problem),
                 });
             }
         }
     }
-    Ok(())
+    ConfigError::all(faults)
 }
 
 #[cfg(test)]

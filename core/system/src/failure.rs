@@ -61,6 +61,11 @@ pub trait Failure: std::error::Error {
     /// What the user can do next; lower case, no full stop.
     fn next_step(&self) -> String;
 
+    /// The failures that it stands for, where it is several, each with its next step.
+    fn parts(&self) -> Vec<&(dyn Failure + 'static)> {
+        Vec::new()
+    }
+
     /// The process's exit code.
     fn exit_code(&self) -> u8 {
         self.exit_class().code()
@@ -121,6 +126,12 @@ macro_rules! failures {
             fn next_step(&self) -> String {
                 match self {
                     $($name::$variant(failure) => $crate::failure::Failure::next_step(failure),)+
+                }
+            }
+
+            fn parts(&self) -> Vec<&(dyn $crate::failure::Failure + 'static)> {
+                match self {
+                    $($name::$variant(failure) => $crate::failure::Failure::parts(failure),)+
                 }
             }
         }

@@ -138,7 +138,18 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let next_step = ours.map(|ours| ours.next_step()).unwrap_or_default();
     let exit_code = ours.map_or(1, |ours| ours.exit_code());
     let class = ours.map(|ours| ours.exit_class());
-    let line = last_line(error, class, &next_step);
+    let parts = ours.map(|ours| ours.parts()).unwrap_or_default();
+    for part in &parts {
+        display::say(&format!(
+            "error: {}; next: {}",
+            chain(*part),
+            part.next_step()
+        ));
+    }
+    let line = match parts.len() {
+        0 => last_line(error, class, &next_step),
+        several => format!("error: {several} faults, named above; next: {next_step}"),
+    };
     if error.chain().any(is_lost) {
         end_with(&line, exit_code);
     }

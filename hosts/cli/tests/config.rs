@@ -181,6 +181,50 @@ fn mistakes_of_the_user_exit_with_2_and_end_in_cause_and_next_step() {
 }
 
 #[test]
+fn all_faults_of_a_config_are_told_at_once_and_none_that_comes_of_another() {
+    let place = RunFolder::new();
+    place.model("model");
+    let faults = |config: &str, arguments: &[&str]| {
+        place.write("bad.toml", config);
+        let arguments = [&["train", "--config", "bad.toml"], arguments].concat();
+        let output = host(&place.path("."), &[], &arguments);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // `run.eval_every` needs one of two keys: one of them has a fault of its own.
+    let config = "[model]\npath = \"model\"\ncomputee = \"f32\"\nrecompute = \"f33\"\n\
+                  [run]\nepochs = 0\neval_every = 5\n\
+                  [data]\neval_split = \"yes\"\n[optim]\nlearning_rate = -1\n";
+    let told = faults(config, &["--set", "run.ranks=0"]);
+    let lines: Vec<&str> = told.lines().collect();
+    for (line, expected) in lines.iter().zip([
+        "unknown key `computee` in [model] (bad.toml:3)",
+        "`data.eval_split` must be a number, found the string \"yes\" (bad.toml:9)",
+        "`model.recompute` must be one of",
+        "`run.epochs` must be 1 or more, found 0 (bad.toml:6)",
+        "`run.ranks` must be from 1 to 1024, found 0",
+        "`optim.learning_rate` must be above 0, found -1 (bad.toml:11)",
+        "6 faults, named above",
+    ]) {
+        assert!(line.starts_with(&format!("error: {expected}")), "{told}");
+        assert!(line.contains("; next: "), "{line}");
+    }
+    assert_eq!(lines.len(), 7, "{told}");
+    let config = "plugins = [\"lora\"]\n[model]\npath = \"model\"\n\
+                  [adapter.lora]\nrankk = 4\nrank = -1\n[adapter.lorra]\n";
+    let told = faults(config, &["--data", "rows.jsonl", "--out", "out"]);
+    for expected in [
+        "unknown option `rankk` of adapter `lora`",
+        "option `adapter.lora.rank`: expected a whole number",
+        "unknown key `lorra` in [adapter]",
+        "3 faults, named above",
+    ] {
+        assert!(told.contains(&format!("error: {expected}")), "{told}");
+    }
+    assert!(!place.path("out").exists());
+}
+
+#[test]
 fn a_variable_with_an_unknown_key_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = host(

@@ -132,6 +132,6 @@ def _keep(stream, said):
 
 
 def _last(said):
-    """The line that says what failed, else the last one."""
+    """The lines that say what failed, else the last one."""
     failed = [text for text in said if text.startswith("error")]
-    return (failed or said or ["it ended without a message"])[-1]
+    return "\n".join(failed or said[-1:] or ["it ended without a message"])

@@ -47,8 +47,8 @@ fn doubtful(kind: &str) -> Vec<Value> {
     }
 }
 
-/// What the checks expect in place of `value`; none where they take it, or where they refuse it for
-/// another key.
+/// What the checks expect in place of `value`; none where they take it, or where they refuse other
+/// keys for it.
 fn refusal(key: &str, value: &Value, optimizer: &str) -> Option<String> {
     let mut sources = Sources::default().flag("--optimizer", "optim.name", optimizer);
     let mut refused = key.to_owned();
@@ -61,13 +61,17 @@ fn refusal(key: &str, value: &Value, optimizer: &str) -> Option<String> {
         Some(("sites" | "arms", _)) => return None,
         _ => sources = sources.flag("--value", key, value.clone()),
     }
-    match resolve(&sources) {
-        Err(ConfigError::Value { key, expected, .. }) if key == refused => {
-            let expected = expected.split(" (nearest").next().unwrap_or_default();
-            let expected = expected.strip_prefix("one of ").unwrap_or(expected);
-            let says_more = !OF_TYPES.contains(&expected);
-            says_more.then(|| expected.to_owned())
-        }
+    let faults = match resolve(&sources).err()? {
+        ConfigError::Several(faults) => faults,
+        fault => vec![fault],
+    };
+    let mut expected = faults.into_iter().filter_map(|fault| match fault {
+        ConfigError::Value { key, expected, .. } => (key == refused).then_some(expected),
         _ => None,
-    }
+    });
+    let expected = expected.next()?;
+    let expected = expected.split(" (nearest").next().unwrap_or_default();
+    let expected = expected.strip_prefix("one of ").unwrap_or(expected);
+    let says_more = !OF_TYPES.contains(&expected);
+    says_more.then(|| expected.to_owned())
 }
