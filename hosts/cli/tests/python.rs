@@ -16,15 +16,22 @@ fn repository(path: &str) -> PathBuf {
 
 /// Runs Python with the package, in `folder`; the variables `model` and `data` are defined.
 fn python(folder: &Path, script: &str) -> Output {
+    python_with(folder, script, &[])
+}
+
+/// As [`python`], with the modules of more folders.
+fn python_with(folder: &Path, script: &str, more: &[PathBuf]) -> Output {
     let script = format!(
         "import espalier_train as espalier\nmodel = {:?}\ndata = {:?}\n{script}",
         repository("tests/golden/llama/tiny"),
         repository("configs/quickstart/data/train.jsonl"),
     );
+    let folders = more.iter().cloned().chain([repository("hosts/python")]);
+    let path = std::env::join_paths(folders).expect("paths without a colon");
     let output = Command::new("python3")
         .args(["-B", "-c", &script])
         .current_dir(folder)
-        .env("PYTHONPATH", repository("hosts/python"))
+        .env("PYTHONPATH", path)
         .env("ESPALIER_HOST", program())
         .output();
     output.expect("python3")
@@ -32,10 +39,13 @@ fn python(folder: &Path, script: &str) -> Output {
 
 /// The standard output of a script that must succeed.
 fn printed(folder: &Path, script: &str) -> String {
-    let output = python(folder, script);
+    printed_by(&python(folder, script))
+}
+
+fn printed_by(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    String::from_utf8(output.stdout).expect("text")
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 const SETTINGS: &str = "
@@ -103,6 +113,96 @@ for change, expected, words in [
     except expected as error:
         assert words in str(error) and error.code > 0, (error, error.code)
         print(type(error).__name__, error)"
+    );
+    printed(folder.path(), &script);
+}
+
+/// Stand-ins of wandb and mlflow keep their calls.
+#[test]
+fn metrics_are_logged_as_they_are_in_the_runs_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "{SETTINGS}
+import json, mlflow, wandb
+settings['set'] |= {{'run.eval_answers': 2, 'adapter.lora.rank_pattern': {{'^model.*q_proj': 4}}}}
+lines = lambda run: [json.loads(line) for line in open(run.out / 'metrics.jsonl')]
+def expected(run, first=0):
+    numbers = lambda line: {{key: value for key, value in line.items()
+                            if key != 'step' and isinstance(value, (int, float))}}
+    return [(line['step'], numbers(line)) for line in lines(run) if line['step'] >= first]
+
+seen = []
+def on_step(step):
+    seen.append((len(wandb.CALLS), len(mlflow.CALLS)))
+    return step['step'] < 2
+run = espalier.train(out='runs/first', log=['wandb', 'mlflow'], on_step=on_step, **settings)
+assert run.stopped
+ours, theirs = wandb.CALLS[:], mlflow.CALLS[:]
+assert ours[0] == ('init', 'first', None, None) and ours[-1] == ('finish', 0), ours
+assert theirs[0] == ('start_run', 'first', None) and theirs[-1] == ('end_run', 'KILLED'), theirs
+assert [call[1:] for call in ours if call[0] == 'log'] == expected(run), ours
+assert [call[1:] for call in theirs if call[0] == 'log_metrics'] == expected(run), theirs
+# They are told while the run trains.
+assert seen == sorted(set(seen)) and seen[0][0] < seen[-1][0], seen
+[config] = [call[1] for call in ours if call[0] == 'config']
+record = json.load(open(run.out / 'run.json'))['config']
+assert config['run.max_steps'] == record['run']['max_steps'] == 6
+assert config['optim.learning_rate'] == record['optim']['learning_rate']
+params = {{}}
+for call in theirs:
+    if call[0] == 'log_params':
+        params |= call[1]
+assert params['run.max_steps'] == '6' and params['adapter.lora.rank_pattern._model._q_proj'] == '4'
+assert len(params) == len([value for value in config.values() if str(value)]), params
+
+# A resumed run goes on with those that are on record.
+last = lines(run)[-1]['step']
+wandb.CALLS.clear(), mlflow.CALLS.clear()
+run = espalier.train(out='runs/first', log=['wandb', 'mlflow'], resume=True, **settings)
+assert wandb.CALLS[0] == ('init', 'first', 'w1', 'allow'), wandb.CALLS
+assert mlflow.CALLS[0] == ('start_run', 'first', 'm1'), mlflow.CALLS
+assert not any(call[0] == 'log_params' for call in mlflow.CALLS), mlflow.CALLS
+assert mlflow.CALLS[-1] == ('end_run', 'FINISHED'), mlflow.CALLS
+logged = [call[1:] for call in wandb.CALLS if call[0] == 'log']
+assert logged == expected(run, last + 1) and len(logged) >= 2, (logged, last)
+
+# A run of the caller is used, and stays.
+mlflow.CALLS.clear()
+mlflow.start_run('mine')
+espalier.train(out='runs/second', log='mlflow', **settings)
+assert mlflow.active_run() and mlflow.CALLS[1][0] == 'log_params', mlflow.CALLS
+
+# One that fails later does not end the run.
+import warnings
+mlflow.fault = OSError('no server')
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter('always')
+    run = espalier.train(out='runs/third', log=['mlflow'], **settings)
+assert len(run.metrics) == 6 and 'no server' in str(said[0].message), said"
+    );
+    let stand_ins = repository("hosts/cli/tests/stand_ins");
+    printed_by(&python_with(folder.path(), &script, &[stand_ins]));
+}
+
+#[test]
+fn a_logger_that_is_missing_or_unknown_is_named_before_a_run_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("wandb.py"), "import no_such_part\n").expect("written");
+    let script = format!(
+        "{SETTINGS}
+import os, sys
+sys.modules['mlflow'] = None
+for log, expected, words in [
+    ('mlflow', ModuleNotFoundError, 'pip install mlflow'),
+    (['wandb'], ModuleNotFoundError, 'no_such_part'),
+    (['tensorboard'], ValueError, 'expected mlflow, wandb'),
+]:
+    try:
+        espalier.train(out='run', log=log, **settings)
+        raise SystemExit('it went on')
+    except expected as error:
+        assert words in str(error), error
+assert not os.path.exists('run')"
     );
     printed(folder.path(), &script);
 }

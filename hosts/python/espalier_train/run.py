@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 from . import process
+from .log import Logs
 
 
 class Run:
@@ -53,7 +54,7 @@ class Run:
         return f"Run({str(self.out)!r}, stopped={self.stopped})"
 
 
-def train(config=None, *, out, on_step=None, on_event=None, **settings):
+def train(config=None, *, out, on_step=None, on_event=None, log=None, **settings):
     """Trains, and returns the :class:`Run`.
 
     `config` is a TOML file or a list of them. Other arguments are the flags of `host train`
@@ -62,7 +63,12 @@ def train(config=None, *, out, on_step=None, on_event=None, **settings):
 
     `on_step` gets the metrics of each step, `on_event` every event of `--events`. One that returns
     False stops the run with a checkpoint.
+
+    `log` names what the metrics are logged to while it trains, `"wandb"` and `"mlflow"`. The run
+    has the name of its folder, and the config as params. A run of theirs that is active already is
+    used, and not ended; `resume` goes on with the one of before.
     """
+    logs = Logs(log, out)
     resume = settings.pop("resume", False)
     line = ["train", *process.words(config, out=out, quiet=True, **settings)]
     if resume:
@@ -70,13 +76,19 @@ def train(config=None, *, out, on_step=None, on_event=None, **settings):
 
     def call(event):
         goes_on = True
+        logs.take(event)
         if on_event is not None:
             goes_on = on_event(event) is not False
         if on_step is not None and event["event"] == "step":
             goes_on = on_step(event) is not False and goes_on
         return goes_on
 
-    stopped = process.events(line, call)
+    try:
+        stopped = process.events(line, call)
+    except BaseException:
+        logs.end("failed")
+        raise
+    logs.end("stopped" if stopped else "finished")
     return Run(out, stopped)
 
 
