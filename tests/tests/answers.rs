@@ -91,6 +91,21 @@ fn training_learns_the_answers_and_counts_them() {
         last.contains("\"eval_exact_match\":1.0,\"eval_answers\":3"),
         "{last}"
     );
+    // Without a tokenizer, samples are token ids.
+    let samples = |metrics: Option<espalier_engine::observer::EvalMetrics>| {
+        let samples = metrics.expect("an evaluation").eval_samples;
+        let rights: Vec<bool> = samples.iter().map(|one| one.right).collect();
+        (samples[1].clone(), rights)
+    };
+    let (before, wrong) = samples(asked.eval_before);
+    let (after, right) = samples(asked.eval_after);
+    assert_eq!((wrong, right), (vec![false; 3], vec![true; 3]));
+    assert_eq!(before.question, "60 61 62 63 64 65 66 67 68");
+    assert_eq!(
+        (&*after.expected, &*after.answer),
+        ("120 180 150", "120 180 150")
+    );
+    assert_ne!(before.answer, after.answer);
 
     run("plain", &training);
     let adapter = |out: &str| fs::read(place.join(out).join("adapter/adapter_model.safetensors"));
@@ -131,6 +146,7 @@ fn ranks_and_offloaded_weights_learn_and_count_the_same_answers() {
     let place = place.path();
     let rows = place.join("rows.jsonl");
     write_rows(&rows);
+    let mut first_answers = None;
     let adapter = |out: &str| {
         let path = place.join(out).join("adapter/adapter_model.safetensors");
         fs::read(path).expect("an adapter")
@@ -159,6 +175,13 @@ fn ranks_and_offloaded_weights_learn_and_count_the_same_answers() {
         let asked = run(
             &format!("{name}-asked"),
             &[("run.eval_answers", "3".to_owned())],
+        );
+        // The base has the same answers on any ranks.
+        let before = asked.eval_before.clone().map(|before| before.eval_samples);
+        assert_eq!(
+            *first_answers.get_or_insert(before.clone()),
+            before,
+            "{name}"
         );
         let exact = [asked.eval_before, asked.eval_after].map(|one| {
             let found = one.as_ref().and_then(|one| one.exact_match());

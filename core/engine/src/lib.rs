@@ -17,6 +17,7 @@ pub mod not_finite;
 pub mod observer;
 pub mod optim;
 pub mod ranks;
+pub mod sample_answer;
 pub mod step;
 pub mod team;
 

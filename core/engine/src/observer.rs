@@ -7,6 +7,7 @@ use espalier_plan::plan::WorldMemory;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::exact_match::ExactMatch;
+use crate::sample_answer::SampleAnswer;
 
 /// Receives the events of a run. It is called on the run's own thread, so it should be quick.
 pub trait Observer: Send + Sync {
@@ -210,6 +211,9 @@ pub struct EvalMetrics {
     /// Rows that were asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_answers: Option<u64>,
+    /// The first of them with their answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub eval_samples: Vec<SampleAnswer>,
 }
 
 impl EvalMetrics {

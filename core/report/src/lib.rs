@@ -18,6 +18,7 @@ mod reading;
 pub mod record;
 mod rows;
 pub mod run_metrics;
+mod samples;
 pub mod series;
 pub mod tensorboard;
 mod usage;
@@ -44,6 +45,7 @@ pub use peak::SharesOfPeak;
 pub use reading::Reading;
 pub use rows::{Part, Rows};
 pub use run_metrics::EvalPoint;
+pub use samples::{GivenAnswer, Sample};
 pub use usage::Usage;
 
 /// The page's name in an output directory.
@@ -66,6 +68,8 @@ pub struct Report {
     pub headline: Headline,
     /// All evaluations.
     pub evals: Vec<EvalPoint>,
+    /// Held-out questions with their answers before and after.
+    pub samples: Vec<Sample>,
     /// Swaps of plugins, including refused ones.
     pub swaps: Vec<SwapRecord>,
     /// Trained and lost rows.
@@ -105,11 +109,14 @@ impl Report {
             None => Some(memory.planned_peak_bytes),
             Some(_) => None,
         };
+        let headline = Headline::new(&metrics, &record, &facts, &peak);
+        let judged = headline.eval_after.map(|eval| eval.step);
         Ok(Report {
             title: title(&record),
             identity: record.identity(),
             reading: reading::read(&facts),
-            headline: Headline::new(&metrics, &record, &facts, &peak),
+            headline,
+            samples: samples::samples(&metrics, judged),
             facts,
             charts: charts::charts(&metrics, &peak, planned),
             peak,

@@ -73,6 +73,7 @@ pub fn render(report: &Report) -> String {
         charts => drawings,
         memory => report.memory.bar(),
         usages => report.usages,
+        samples => report.samples,
         evals => evals(&report.evals),
         swaps => swaps(&report.swaps),
         packing => packing(record),

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use espalier_engine::observer::StepMetrics;
+use espalier_engine::sample_answer::SampleAnswer;
 use espalier_system::files::{FileError, FileKind, open_regular};
 use espalier_trainer::swap::SwapRecord;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::Error;
@@ -18,6 +19,8 @@ pub struct RunMetrics {
     pub steps: Vec<StepMetrics>,
     /// One entry an evaluation.
     pub evals: Vec<EvalPoint>,
+    /// The kept answers of evaluations, by step.
+    pub samples: Vec<(u64, Vec<SampleAnswer>)>,
     /// Swaps of plugins, including refused ones.
     pub swaps: Vec<SwapRecord>,
     /// Lines that are no metrics, such as the last one of a process that was killed.
@@ -85,6 +88,7 @@ impl RunMetrics {
         if self.steps.last().is_some_and(|last| last.step >= step) {
             self.steps.retain(|done| done.step < step);
             self.evals.retain(|eval| eval.step < step);
+            self.samples.retain(|(done, _)| *done < step);
             self.swaps.retain(|swap| swap.step < step);
         }
         let counted = |key: &str| number(line, key).unwrap_or(0.0);
@@ -133,6 +137,12 @@ impl RunMetrics {
             token_accuracy: number(line, "eval_token_accuracy").or(last.token_accuracy),
             exact_match: number(line, "eval_exact_match").or(last.exact_match),
         });
+        let samples = line.get("eval_samples");
+        let samples = samples.and_then(|samples| Vec::deserialize(samples).ok());
+        if let Some(samples) = samples {
+            self.samples.retain(|(done, _)| *done < step);
+            self.samples.push((step, samples));
+        }
     }
 
     /// Trained tokens of all steps.

@@ -121,7 +121,7 @@ fn evaluate(
         return Err(team.evaluation_not_finite(&rows, config.run.seed).into());
     }
     let answered = questions.map(|questions| questions.answer(&team, observer, stop));
-    let answered = answered.transpose()?;
+    let answered = answered.transpose()?.map(|answered| answered.exact);
     Ok(Evaluation {
         loss: outcome.loss,
         perplexity: outcome.loss.exp(),

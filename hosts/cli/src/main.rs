@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod sdk;
 mod signals;
+mod visible;
 mod watch;
 
 use std::process::ExitCode;

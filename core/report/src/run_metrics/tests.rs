@@ -31,7 +31,7 @@ fn repeated_steps_replace_the_later_ones() {
     let metrics = metrics(&[
         r#"{"step":1,"loss":3}"#,
         r#"{"step":2,"loss":2}"#,
-        r#"{"step":2,"eval_loss":2}"#,
+        r#"{"step":2,"eval_loss":2,"eval_samples":[{"question":"a","expected":"b","answer":"c","right":false}]}"#,
         r#"{"step":2,"swap":{"step":2,"asked":"quantizer=nf4","outcome":"taken"}}"#,
         r#"{"step":3,"loss":1}"#,
         r#"{"step":2,"loss":5}"#,
@@ -40,7 +40,7 @@ fn repeated_steps_replace_the_later_ones() {
     ]);
     let losses: Vec<f64> = metrics.steps.iter().map(|step| step.loss).collect();
     assert_eq!(losses, [3.0, 5.0]);
-    assert!(metrics.evals.is_empty());
+    assert!(metrics.evals.is_empty() && metrics.samples.is_empty());
     let asked: Vec<&str> = metrics
         .swaps
         .iter()

@@ -119,9 +119,7 @@ mod tests {
                 step,
                 eval_loss,
                 eval_perplexity: eval_loss.exp(),
-                eval_token_accuracy: 0.0,
-                eval_exact_match: None,
-                eval_answers: None,
+                ..EvalMetrics::default()
             };
             best = Best::after(best, &evaluated);
             seen.push(

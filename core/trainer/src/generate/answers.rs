@@ -1,4 +1,4 @@
-//! Rows and a model -> the number of exact answers to their prompts.
+//! Rows and a model -> the number of exact answers to their prompts, and the first answers.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use espalier_compile::program::CacheShape;
 use espalier_data::{Dataset, Sequence, TextTokenizer, UNTRAINED, Vocabulary};
 use espalier_engine::exact_match::ExactMatch;
 use espalier_engine::observer::{Event, Observer};
+use espalier_engine::sample_answer::{SampleAnswer, first_part, last_part};
 use espalier_engine::team::Team;
 use espalier_plan::plan::Generation;
 use espalier_system::files::ModelDirectory;
@@ -23,6 +24,8 @@ const BEYOND: usize = 8;
 const SLOTS: usize = 16;
 /// Most prompt tokens of one prefill pass.
 const PREFILL_TOKENS: usize = 512;
+/// Most answers that are kept to be read.
+const SAMPLES: usize = 5;
 
 /// A row as a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,14 @@ struct Question {
     prompt: Vec<i32>,
     /// The trained tokens that follow.
     expected: Vec<i32>,
+}
+
+/// The answers to all questions.
+pub struct Answered {
+    /// How many are right.
+    pub exact: ExactMatch,
+    /// The first of them, as texts.
+    pub samples: Vec<SampleAnswer>,
 }
 
 /// The first trained part of a row, and the tokens before it; `None` where no token is trained.
@@ -95,7 +106,7 @@ impl Questions {
         team: &Team,
         observer: &dyn Observer,
         stop: &StopFlag,
-    ) -> Result<ExactMatch, Error> {
+    ) -> Result<Answered, Error> {
         let mut generator = Generator::new(team, Sampling::default(), &self.ends, stop)?;
         let request = |question: &'_ Question| question.expected.len() + BEYOND;
         let requests: Vec<Request<'_>> = self
@@ -116,15 +127,37 @@ impl Questions {
                 observer.observe(&Event::AnswerProgress { done, total });
             },
         )?;
-        let mut right = 0;
+        let (mut right, mut samples) = (0, Vec::new());
         for (question, answer) in self.list.iter().zip(&answers) {
             let expected = without_end(&question.expected, &self.ends);
-            right += u64::from(self.same(&answer.tokens, expected)?);
+            let same = self.same(&answer.tokens, expected)?;
+            right += u64::from(same);
+            if samples.len() < SAMPLES {
+                samples.push(SampleAnswer {
+                    question: last_part(&self.text(&question.prompt)?),
+                    expected: first_part(&self.text(expected)?),
+                    answer: first_part(&self.text(&answer.tokens)?),
+                    right: same,
+                });
+            }
         }
-        Ok(ExactMatch {
-            right,
-            asked: self.list.len() as u64,
+        let asked = self.list.len() as u64;
+        Ok(Answered {
+            exact: ExactMatch { right, asked },
+            samples,
         })
+    }
+
+    /// The text of `tokens` without special tokens; their ids where rows were read without a
+    /// tokenizer.
+    fn text(&self, tokens: &[i32]) -> Result<String, Error> {
+        match self.vocabulary.loaded_tokenizer() {
+            Some(tokenizer) => tokenizer.decode_plain(tokens).map_err(undecodable),
+            None => {
+                let ids: Vec<String> = tokens.iter().map(i32::to_string).collect();
+                Ok(ids.join(" "))
+            }
+        }
     }
 
     /// Whether two answers are equal.

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use espalier_config::Config;
 use espalier_data::BatchSchedule;
-use espalier_engine::exact_match::ExactMatch;
 use espalier_engine::measure::Peaks;
 use espalier_engine::observer::{EvalMetrics, Event, Observer, StepMetrics};
 use espalier_engine::optim;
@@ -243,8 +242,9 @@ impl Runner<'_> {
             eval_loss: outcome.loss,
             eval_perplexity: outcome.loss.exp(),
             eval_token_accuracy: outcome.token_accuracy,
-            eval_exact_match: answered.map(ExactMatch::share),
-            eval_answers: answered.map(|answered| answered.asked),
+            eval_exact_match: answered.as_ref().map(|answered| answered.exact.share()),
+            eval_answers: answered.as_ref().map(|answered| answered.exact.asked),
+            eval_samples: answered.map_or_else(Vec::new, |answered| answered.samples),
         };
         self.held_out.write(metrics.step, outcome.documents)?;
         self.metrics.append(&metrics)?;

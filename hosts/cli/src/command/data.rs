@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::arguments::{DataCommand, RowArguments, ShowArguments};
 use crate::output::has_colours;
+use crate::visible::visible;
 
 /// Runs a command about data.
 pub fn run(command: &DataCommand, out: &mut dyn Write) -> Result<()> {
@@ -164,19 +165,6 @@ fn print_token(
         write!(out, "{style}{shown}{style:#}")?;
     }
     Ok(())
-}
-
-/// Control characters by their pictures: a row must not steer the terminal.
-fn visible(letter: char) -> char {
-    match letter {
-        '\t' => '⇥',
-        '\u{7f}' => '␡',
-        control @ '\0'..='\x1f' => {
-            char::from_u32(0x2400 + control as u32).expect("a picture of a control character")
-        }
-        '\u{80}'..='\u{9f}' => '\u{FFFD}',
-        other => other,
-    }
 }
 
 #[cfg(test)]

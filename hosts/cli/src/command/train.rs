@@ -1,5 +1,6 @@
 //! `host train`: the config, the plan, then the run.
 
+mod learned;
 mod summary;
 
 use std::io::Write;
@@ -22,6 +23,8 @@ use crate::display;
 use crate::output::Output;
 use crate::progress::Warnings;
 use crate::watch::{Showing, watched};
+
+use learned::Learned;
 
 /// Trains, or with `--dry-run` shows the plan.
 pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
@@ -65,7 +68,8 @@ pub fn run(arguments: &TrainArguments, out: &mut Output) -> Result<()> {
         trained.map_err(|error| error.offering(|step| step.map(resuming_command).or_else(newest)))
     })?;
     if writes {
-        let lines = summary::lines(&summary, &program);
+        let learned = out_directory.map_or_else(Learned::default, Learned::of);
+        let lines = summary::lines(&summary, &learned, &program);
         lines.lines().for_each(display::keep);
         out.set_place(&summary.saved);
         write!(out, "{lines}")?;

@@ -1,4 +1,5 @@
-//! The result of a run -> a few lines: its losses, the path of the output, the next command.
+//! The result of a run -> a few lines: its losses, some answers, the path of the output, the next
+//! command.
 
 use std::path::Path;
 
@@ -7,21 +8,25 @@ use espalier_system::shell;
 use espalier_trainer::bytes::Bytes;
 use espalier_trainer::train::RunSummary;
 
+use super::learned::Learned;
+
 /// The lines; `program` is the program's name on the command line.
-pub fn lines(summary: &RunSummary, program: &str) -> String {
+pub fn lines(summary: &RunSummary, learned: &Learned, program: &str) -> String {
     let saved = summary.saved.display();
     let directory = summary.saved.parent().unwrap_or(Path::new("."));
     let mut lines = Vec::new();
     match (summary.finished_before, summary.last_loss) {
         (true, _) => lines.push(format!("nothing to do: this run is finished, see {saved}")),
         (false, Some(loss)) => lines.push(format!(
-            "{} steps done, training loss {loss:.4} in the last",
-            summary.steps
+            "{} steps done, {}",
+            summary.steps,
+            learned.training_loss(loss)
         )),
         (false, None) => lines.push(format!("{} steps done", summary.steps)),
     }
     if let Some(before) = &summary.eval_before {
         lines.extend(held_out(before, summary.eval_after.as_ref()));
+        lines.extend(learned.questions());
     }
     if !summary.counts.reasons().is_empty() {
         lines.push(format!("rows      {}", summary.counts));
