@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::series::{Point, smoothed, smoothed_steps, thinned};
 
-pub use drawing::{Drawing, set_apart};
+pub use drawing::{ChartEvent, Drawing, set_apart};
 
 /// Approximate maximum of the drawn steps of a band.
 const MOST_OF_BAND: usize = 400;
@@ -95,6 +95,11 @@ impl Chart {
             wide: false,
             under: false,
         }
+    }
+
+    /// The values' unit without the name of the scale.
+    fn own_unit(&self) -> &str {
+        self.unit.split(',').next().unwrap_or_default()
     }
 
     /// Adds a curve where it has a value.

@@ -7,6 +7,9 @@ use super::peak::SharesOfPeak;
 use super::run_metrics::{EvalPoint, RunMetrics};
 use super::series::Point;
 
+/// From this ratio of the greatest loss to the least on, the axis is logarithmic.
+const DECADE: f64 = 10.0;
+
 /// The charts that have something to show; `planned_bytes` is the planned peak of memory, where it
 /// is known.
 pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u64>) -> Vec<Chart> {
@@ -24,7 +27,12 @@ pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u
     let mut loss = Chart::new("Loss", "")
         .with_noisy("training, ", &steps(&|step| step.loss))
         .with("held out", Style::Points, &evals(|eval| eval.loss));
-    (loss.upward, loss.wide) = (Upward::Free, true);
+    loss.wide = true;
+    if spans_a_decade(&loss) {
+        (loss.upward, loss.unit) = (Upward::Logarithmic, "nats, log scale".to_owned());
+    } else {
+        loss.upward = Upward::Free;
+    }
     let answers = Chart::new("Held-out accuracy", "%")
         .with(
             "token accuracy",
@@ -67,6 +75,19 @@ pub fn charts(metrics: &RunMetrics, peak: &SharesOfPeak, planned_bytes: Option<u
         .collect()
 }
 
+/// Whether a linear axis would hide most of the curves: smoothed ones and points, not the noise of
+/// single steps.
+fn spans_a_decade(chart: &Chart) -> bool {
+    let curves = chart.curves.iter();
+    let told = curves.filter(|curve| curve.style != Style::Raw);
+    let values = told.flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
+    let finite = values.filter(|y| y.is_finite());
+    let (low, high) = finite.fold((f64::INFINITY, 0.0f64), |(low, high), y| {
+        (low.min(y), high.max(y))
+    });
+    low > 0.0 && high >= DECADE * low
+}
+
 /// The learning rates: the run's, or where groups of params have their own, each group's.
 fn learning_rates(metrics: &RunMetrics) -> Chart {
     let chart = Chart::new("Learning rate", "");
@@ -89,5 +110,48 @@ fn learning_rates(metrics: &RunMetrics) -> Chart {
             let own = points(&|step| step.group_learning_rates.get(group).copied());
             chart.with(&format!("group {}", group + 1), Style::Line, &own)
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loss chart of a run whose loss goes down by a constant factor.
+    fn loss(first: f64, last: f64, held_out: &[f64]) -> Chart {
+        let step = |index: u64| StepMetrics {
+            step: index + 1,
+            loss: first * (last / first).powf(index as f64 / 199.0),
+            ..StepMetrics::default()
+        };
+        let eval = |(step, loss): (u64, &f64)| EvalPoint {
+            step,
+            loss: Some(*loss),
+            ..EvalPoint::default()
+        };
+        let metrics = RunMetrics {
+            steps: (0..200).map(step).collect(),
+            evals: (0..).zip(held_out).map(eval).collect(),
+            ..RunMetrics::default()
+        };
+        let peak = SharesOfPeak::of(&metrics, &crate::record::MachineRecord::default());
+        let charts = charts(&metrics, &peak, None);
+        charts.into_iter().next().expect("the loss comes first")
+    }
+
+    #[test]
+    fn a_loss_over_a_decade_has_a_logarithmic_axis() {
+        for (first, last, held_out, scale) in [
+            (10.8, 0.07, &[10.7, 0.27][..], Upward::Logarithmic),
+            (2.1, 1.4, &[2.0, 1.5], Upward::Free),
+            (2.1, 1.4, &[2.0, 0.1], Upward::Logarithmic),
+            // A logarithm has no 0.
+            (2.1, 1.4, &[2.0, 0.0], Upward::Free),
+        ] {
+            let chart = loss(first, last, held_out);
+            assert_eq!(chart.upward, scale, "{first} to {last}");
+            let named = chart.unit.contains("log scale");
+            assert_eq!(named, scale == Upward::Logarithmic);
+        }
     }
 }

@@ -10,6 +10,7 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::chart::ChartEvent;
 use super::record::{DataFile, Record, shown_hash};
 use super::run_metrics::EvalPoint;
 use super::{Report, reading};
@@ -45,11 +46,16 @@ pub fn render(report: &Report) -> String {
     let environment = templates(&[]);
     let record = &report.record;
     let taken = report.swaps.iter().filter(|swap| swap.is_taken());
-    let marks: Vec<(u64, String)> = taken.map(|swap| (swap.step, swap.shown())).collect();
+    let event = |swap: &SwapRecord| ChartEvent {
+        step: swap.step,
+        label: swap.label(),
+        text: swap.shown(),
+    };
+    let events: Vec<ChartEvent> = taken.map(event).collect();
     let drawings: Vec<_> = report
         .charts
         .iter()
-        .map(|chart| chart.drawing(report.span).marked(&marks, report.span))
+        .map(|chart| chart.drawing(report.span).marked(&events, report.span))
         .collect();
     let page = environment.get_template("page.html").expect("just added");
     let rendered = page.render(context! {

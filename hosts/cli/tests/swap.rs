@@ -9,6 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use espalier_samples::{faulty, put};
+use espalier_torture::built::golden;
+use serde_json::Value as Json;
 use training::{Training, last_line, refused};
 
 /// Longest wait for anything on a busy machine.
@@ -208,4 +210,42 @@ fn a_library_that_crashes_or_ends_a_process_does_not_change_the_run() {
     assert!(ended.success(), "{ended}");
     let swapped = training::trained(&training.path("out"));
     assert!(swapped == training.succeed("plain", ""), "other bits");
+}
+
+/// `--run` takes the plugins that the run ended with.
+#[test]
+fn a_run_is_evaluated_with_the_quantizer_that_was_swapped_in() {
+    let training = long_training();
+    let mut job = Job::start(&training);
+    let taken = job.ask("quantizer=hqq --set quantizer.hqq.bits=2", 1, "CONT");
+    assert!(taken.status.success(), "{}", last_line(&taken));
+    job.signal("CONT");
+    let ended = job.process.wait().expect("it was started here");
+    assert!(ended.success(), "{ended}");
+    let loss = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.current_dir(training.folder.path());
+        let words = format!("eval --quiet --json --threads 1 --data rows.jsonl {words}");
+        let output = command.args(words.split_whitespace()).output();
+        let output = output.expect("the host starts");
+        assert!(output.status.success(), "{words}: {}", last_line(&output));
+        let found: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+        found["loss"].as_f64().expect("a loss")
+    };
+    let model = golden("llama/tiny");
+    let with = |quantizer: &str| {
+        let model = model.display();
+        let adapter = "--adapter out/adapter --set model.compute=f32";
+        loss(&format!("--model {model} {adapter} --plugins {quantizer}"))
+    };
+    let swapped = loss("--run out");
+    assert_eq!(swapped, with("hqq --set quantizer.hqq.bits=2"));
+    assert_ne!(swapped, with("nf4"));
+    assert_ne!(swapped, with("hqq --set quantizer.hqq.bits=8"));
+
+    let report = fs::read_to_string(training.path("out/report.html")).expect("a report");
+    assert!(
+        report.contains(">nf4 -&gt; hqq</b>"),
+        "a line without a label"
+    );
 }

@@ -11,6 +11,8 @@ use crate::axis::{Axis, Tick};
 
 /// Height of a curve label in percent of a large chart.
 const END_ROOM: f64 = 6.0;
+/// From this share of the width on, an event is labelled on the left.
+const LATE: f64 = 0.9;
 
 /// A chart ready to be drawn.
 #[derive(Clone, Debug, Serialize)]
@@ -27,26 +29,46 @@ pub struct Drawing {
     curves: Vec<DrawnCurve>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
-    marks: Vec<Tick>,
+    marks: Vec<Mark>,
     note: String,
     hover: String,
 }
 
 impl Drawing {
-    /// The drawing with a mark after each of the steps of `marks`; `steps` as in
-    /// [`Chart::drawing`].
-    pub fn marked(mut self, marks: &[(u64, String)], steps: [u64; 2]) -> Self {
+    /// The drawing with `events`, each after its step; `steps` as in [`Chart::drawing`].
+    pub fn marked(mut self, events: &[ChartEvent], steps: [u64; 2]) -> Self {
         let across = Axis::whole(steps[0] as f64, steps[1] as f64, 5);
-        let mark = |(step, text): &(u64, String)| {
-            let between = across.at(*step as f64 + 0.5).clamp(0.0, 1.0);
-            Tick {
+        let mark = |event: &ChartEvent| {
+            let between = across.at(event.step as f64 + 0.5).clamp(0.0, 1.0);
+            Mark {
                 percent: (between * 1e4).round() / 1e2,
-                text: text.clone(),
+                late: between > LATE,
+                event: event.clone(),
             }
         };
-        self.marks = marks.iter().map(mark).collect();
+        self.marks = events.iter().map(mark).collect();
         self
     }
+}
+
+/// What happened between two steps of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChartEvent {
+    /// Completed steps before it.
+    pub step: u64,
+    /// A few words.
+    pub label: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// An event at its place.
+#[derive(Clone, Debug, Serialize)]
+struct Mark {
+    percent: f64,
+    /// Whether the label is on the left, so that it stays within the chart.
+    late: bool,
+    event: ChartEvent,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -135,7 +157,7 @@ impl Chart {
             if let Some(first) = finite.next() {
                 let last = finite.next_back().unwrap_or(first);
                 let [from, to] = [first, last].map(|(_, y)| significant(*y, 4));
-                let (begin, end, unit) = (first.0, last.0, &self.unit);
+                let (begin, end, unit) = (first.0, last.0, self.own_unit());
                 let name = &curve.name;
                 write!(
                     text,
@@ -162,7 +184,7 @@ impl Chart {
             })
             .collect();
         let hover = serde_json::json!({
-            "unit": self.unit.split(',').next(),
+            "unit": self.own_unit(),
             "over": self.over,
             "x": [across.low, across.high],
             "y": [up.low, up.high],
@@ -208,10 +230,14 @@ mod tests {
 
     #[test]
     fn marks_are_placed_between_two_steps() {
-        let marks = [(2, "nf4 -> fp4".to_owned()), (9, "late".to_owned())];
+        let marks = [2, 9].map(|step| ChartEvent {
+            step,
+            label: "nf4 -> fp4".to_owned(),
+            text: "quantizer nf4 -> fp4".to_owned(),
+        });
         let drawn = drawing(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]).marked(&marks, [1, 3]);
-        let at: Vec<f64> = drawn.marks.iter().map(|mark| mark.percent).collect();
-        assert_eq!(at, [75.0, 100.0]);
+        let at = drawn.marks.iter().map(|mark| (mark.percent, mark.late));
+        assert_eq!(at.collect::<Vec<_>>(), [(75.0, false), (100.0, true)]);
     }
 
     #[test]

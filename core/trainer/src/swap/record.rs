@@ -91,6 +91,20 @@ impl SwapRecord {
         self.outcome == Outcome::Taken
     }
 
+    /// `nf4 -> hqq`; of another version or other options of a component, its role and name.
+    pub fn label(&self) -> String {
+        let name = |identity: &Option<PluginIdentity>| match identity {
+            Some(identity) => identity.component.clone(),
+            None => "none".to_owned(),
+        };
+        let (from, to) = (name(&self.from), name(&self.to));
+        if from == to {
+            let role = self.asked.split('=').next().unwrap_or_default();
+            return format!("{role} {to}");
+        }
+        format!("{from} -> {to}")
+    }
+
     /// `quantizer nf4 -> hqq before step 7`, or that it was refused.
     pub fn shown(&self) -> String {
         let name = |identity: &Option<PluginIdentity>| match identity {
