@@ -3,7 +3,8 @@
 use std::fs;
 
 use espalier_data::{
-    BatchSchedule, DataOptions, Dataset, Format, Horizon, TextTokenizer, TooLong, Vocabulary,
+    BatchSchedule, DataOptions, Dataset, Format, Horizon, RowNumber, TextTokenizer, TooLong,
+    Vocabulary,
 };
 use espalier_tests::rows::{VOCAB_SIZE, file, options, read, refused, tiny, vocabulary};
 
@@ -56,7 +57,7 @@ fn an_array_file_equals_a_line_file() {
             );
         }
     }
-    assert_eq!(lines.origin(2).unwrap().place.line, 4);
+    assert_eq!(lines.origin(2).unwrap().place.number, RowNumber::Line(4));
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn long_rows_are_counted() {
     assert_eq!((dropped.num_sequences(), dropped.counts().too_long), (1, 1));
     assert_eq!(dropped.counts().all_trained_tokens(), whole.trained_tokens);
     assert_eq!(dropped.counts().longest, cut.counts().longest);
-    assert_eq!(dropped.origin(0).unwrap().place.line, 2);
+    assert_eq!(dropped.origin(0).unwrap().place.number, RowNumber::Line(2));
     let error = read("f.jsonl", rows, |o| {
         o.max_seq_len = 5;
         o.too_long = TooLong::Error;
@@ -147,7 +148,10 @@ fn many_rows_keep_their_order_and_the_first_fault_is_reported() {
     for row in (0..6000).step_by(457) {
         let expected = tokenizer.encode_row(&format!("row {row}")).unwrap();
         assert_eq!(data.sequence(row).unwrap().tokens, expected);
-        assert_eq!(data.origin(row).unwrap().place.line, row as u64 + 1);
+        assert_eq!(
+            data.origin(row).unwrap().place.number,
+            RowNumber::Line(row as u64 + 1)
+        );
     }
     let broken = rows
         .replace("\"row 5000\"", "5")

@@ -5,7 +5,9 @@ mod row_damage;
 use std::fs;
 use std::path::Path;
 
-use espalier_data::{DataOptions, Dataset, Format, OnBadRow, TooLong, TrainOn, Vocabulary};
+use espalier_data::{
+    DataOptions, Dataset, Format, OnBadRow, RowNumber, TooLong, TrainOn, Vocabulary,
+};
 use espalier_tests::rows::{VOCAB_SIZE, load, options, read, refused};
 
 use row_damage::{damaged, draws};
@@ -118,7 +120,7 @@ fn bad_token_ids_name_file_and_line() {
 }
 
 #[test]
-fn faults_of_an_array_name_the_line_inside_the_row() {
+fn faults_of_an_array_name_the_row_or_the_line_of_broken_json() {
     for (array, expected) in [
         (
             "[\n{\"text\": \"a\"},\n{\"text\":\n3 4}]",
@@ -130,7 +132,7 @@ fn faults_of_an_array_name_the_line_inside_the_row() {
         ),
         (
             "[\n{\"text\": \"a\"},\n{\"text\": 3}]",
-            "f.json:3: field `text` is the number 3",
+            "f.json row 2: field `text` is the number 3",
         ),
         (
             "[\n{\"text\": \"a\"},\n{\"text\": \"b",
@@ -318,7 +320,7 @@ fn bad_rows_are_dropped_and_counted_on_request() {
         text.contains("6 sequences of 11 rows") && text.contains("2 left out: wrong fields"),
         "{text}"
     );
-    assert_eq!(kept.origin(0).unwrap().place.line, 2);
+    assert_eq!(kept.origin(0).unwrap().place.number, RowNumber::Line(2));
     assert!(
         read("f.jsonl", &rows, |_| ())
             .err()
@@ -357,7 +359,7 @@ fn rows_of_more_than_64_mib_are_named_or_skipped() {
     );
     let kept = read("f.jsonl", &rows, |o| o.on_bad_row = OnBadRow::Drop).unwrap();
     assert_eq!((kept.num_sequences(), kept.counts().dropped.long), (2, 1));
-    assert_eq!(kept.origin(1).unwrap().place.line, 3);
+    assert_eq!(kept.origin(1).unwrap().place.number, RowNumber::Line(3));
 }
 
 /// Rows changed at random places: a dataset or an error with a place, never a panic.

@@ -201,7 +201,7 @@ impl ChatTemplate {
     ) -> Result<T, DataError> {
         let known = || self.met.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((first, met)) = &*known()
-            && first.line < place.line
+            && first.number < place.number
         {
             return Err(out_of_bounds(Some(first.clone()), &self.origin, met));
         }
@@ -216,7 +216,7 @@ impl ChatTemplate {
                 let mut known = known();
                 if known
                     .as_ref()
-                    .is_none_or(|(first, _)| place.line < first.line)
+                    .is_none_or(|(first, _)| place.number < first.number)
                 {
                     *known = Some((place.clone(), met));
                 }

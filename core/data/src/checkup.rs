@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::counts::{Counts, percent};
 use super::dataset::Dataset;
-use super::error::{DataError, RowLocation};
+use super::error::{DataError, RowLocation, RowNumber};
 use super::fault::Dropped;
 use super::file_record::FileRecord;
 use super::file_rows;
@@ -66,7 +66,7 @@ pub struct Part {
 }
 
 /// Hashes of rows, each with the place of the first that has it.
-type Seen = HashMap<[u8; 16], (usize, u64)>;
+type Seen = HashMap<[u8; 16], (usize, RowNumber)>;
 
 impl Checkup {
     /// Reads all files that `options` name, to their end where that is possible.
@@ -151,7 +151,7 @@ impl Part {
         store: &mut Store,
         seen: &mut Seen,
     ) -> Result<(), DataError> {
-        let mut take = |line, row: Result<Row, DataError>| {
+        let mut take = |at: RowNumber, row: Result<Row, DataError>| {
             let row = match row {
                 Ok(row) => row,
                 Err(fault) => {
@@ -164,16 +164,16 @@ impl Part {
             };
             self.lengths.add(&row);
             let place =
-                |(file, line): (usize, u64)| RowLocation::new(&files[file], line).to_string();
-            let first = *seen.entry(hash(&row)).or_insert((number, line));
-            if first != (number, line) {
+                |(file, at): (usize, RowNumber)| RowLocation::new(&files[file], at).to_string();
+            let first = *seen.entry(hash(&row)).or_insert((number, at));
+            if first != (number, at) {
                 self.repeated += 1;
                 if self.repeats.len() < MOST_REPEATED {
-                    self.repeats.push([place((number, line)), place(first)]);
+                    self.repeats.push([place((number, at)), place(first)]);
                 }
             }
-            let outcome = row::cut(row, options, || RowLocation::new(path, line))?;
-            store.add(outcome, line)
+            let outcome = row::cut(row, options, || RowLocation::new(path, at))?;
+            store.add(outcome, at)
         };
         let file = file_rows::read(path, options, vocabulary, &mut take, &mut |_, _| ())?;
         store.end_file(file);

@@ -246,7 +246,7 @@ impl Dataset {
     pub fn origin(&self, index: usize) -> Result<SequenceOrigin, DataError> {
         let origin = self.store.origin(self.row(index) as usize)?;
         Ok(SequenceOrigin {
-            place: RowLocation::new(&self.store.files[origin.file].path, origin.line),
+            place: RowLocation::new(&self.store.files[origin.file].path, origin.number),
             full_length: origin.full_length,
         })
     }
@@ -286,14 +286,15 @@ impl Dataset {
     /// A dataset of the given tokens, with labels where the second part has them.
     #[cfg(test)]
     pub(super) fn of_rows(rows: &[(Vec<i32>, Option<Vec<i32>>)]) -> Dataset {
+        use super::error::RowNumber;
         use super::format::Format;
         use super::options::TrainOn;
         use super::row::{Kind, Outcome, Row};
         let mut store = Store::new(std::path::Path::new("."));
-        for (line, (tokens, labels)) in rows.iter().enumerate() {
+        for (line, (tokens, labels)) in (1..).zip(rows) {
             let row = Row::new(tokens.clone(), labels.clone(), Kind::default());
             store
-                .add(Outcome::Kept(row), line as u64 + 1)
+                .add(Outcome::Kept(row), RowNumber::Line(line))
                 .expect("few rows");
         }
         store.files.push(FileRecord {

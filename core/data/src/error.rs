@@ -15,7 +15,7 @@ use espalier_system::files::FileError;
 use super::format::Format;
 
 pub use row_error::{RowError, RowFault};
-pub use row_location::RowLocation;
+pub use row_location::{RowLocation, RowNumber};
 pub use template_error::TemplateError;
 pub use tokenizer_error::TokenizerError;
 

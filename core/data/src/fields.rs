@@ -128,7 +128,7 @@ mod tests {
             .iter()
             .map(|(a, b)| (a.to_string(), b.to_string()))
             .collect();
-        tell(&row, &renames, &RowLocation::new(Path::new("f.jsonl"), 7))
+        tell(&row, &renames, &RowLocation::line(Path::new("f.jsonl"), 7))
     }
 
     #[test]

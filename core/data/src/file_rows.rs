@@ -1,4 +1,4 @@
-//! A data file -> its rows in order, tokenized in parallel, each with its line or its fault.
+//! A data file -> its rows in order, tokenized in parallel, each with its place or its fault.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::chat_template::{self, ChatTemplate};
 use super::conversation::Example;
-use super::error::{DataError, RowLocation, TemplateError};
+use super::error::{DataError, RowLocation, RowNumber, TemplateError};
 use super::fields;
 use super::file_record::FileRecord;
 use super::format::Format;
@@ -28,7 +28,7 @@ pub(super) struct ReadFile {
     pub split: Vec<SplitToken>,
 }
 
-/// Passes every row of the file at `path` to `take` with its line: the uncut row or its fault.
+/// Passes every row of the file at `path` to `take` with its place: the uncut row or its fault.
 /// `report` receives the rows and bytes so far.
 ///
 /// # Errors
@@ -37,7 +37,7 @@ pub(super) fn read(
     path: &Path,
     options: &DataOptions,
     vocabulary: &Vocabulary,
-    take: &mut dyn FnMut(u64, Result<Row, DataError>) -> Result<(), DataError>,
+    take: &mut dyn FnMut(RowNumber, Result<Row, DataError>) -> Result<(), DataError>,
     report: &mut dyn FnMut(u64, u64),
 ) -> Result<ReadFile, DataError> {
     let mut source = Source::open(path, options)?;
@@ -51,7 +51,7 @@ pub(super) fn read(
             match rules_of(&chunk[0], path, options, vocabulary) {
                 Ok(told) => rules = Some(told),
                 Err(fault) => {
-                    take(chunk[0].line, Err(fault))?;
+                    take(chunk[0].number, Err(fault))?;
                     chunk.remove(0);
                 }
             }
@@ -60,14 +60,14 @@ pub(super) fn read(
             let read: Vec<_> = chunk
                 .into_par_iter()
                 .map(|row| {
-                    let line = row.line;
-                    let place = RowLocation::new(path, line);
+                    let number = row.number;
+                    let place = RowLocation::new(path, number);
                     let fields = row.fields(&place);
-                    (line, fields.and_then(|row| rules.read(&row, &place)))
+                    (number, fields.and_then(|row| rules.read(&row, &place)))
                 })
                 .collect();
-            for (line, row) in read {
-                take(line, row)?;
+            for (number, row) in read {
+                take(number, row)?;
             }
         }
         // A fault after the chunk is reported only after the rows before it.
@@ -121,7 +121,7 @@ fn rules_of<'a>(
     options: &'a DataOptions,
     vocabulary: &'a Vocabulary,
 ) -> Result<RowRules<'a>, DataError> {
-    let place = RowLocation::new(path, first.line);
+    let place = RowLocation::new(path, first.number);
     let row = first.peek(&place)?;
     let format = match options.format {
         Format::Auto => fields::tell(&row, &options.fields, &place)?,

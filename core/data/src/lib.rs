@@ -45,7 +45,9 @@ pub use chat_template::{
 };
 pub use counts::{Counts, Lost, Reason, Trains, grouped, percent};
 pub use dataset::{Dataset, Sequence, SequenceOrigin};
-pub use error::{DataError, RowError, RowFault, RowLocation, TemplateError, TokenizerError};
+pub use error::{
+    DataError, RowError, RowFault, RowLocation, RowNumber, TemplateError, TokenizerError,
+};
 pub use fault::Dropped;
 pub use file_record::FileRecord;
 pub use format::Format;

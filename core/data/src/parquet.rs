@@ -12,7 +12,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde_json::{Map, Number, Value};
 
-use super::error::{DataError, RowFault, RowLocation};
+use super::error::{DataError, RowFault, RowLocation, RowNumber};
 use super::panics::contain;
 
 /// A row with its number, counted from 1.
@@ -37,7 +37,7 @@ impl ParquetRows {
         let opened = contain(|| rows_of(file, wanted));
         let (rows, total) = opened
             .and_then(|opened| opened.map_err(|e| e.to_string()))
-            .map_err(|reason| RowFault::Parquet { reason }.at(RowLocation::new(path, 0)))?;
+            .map_err(|reason| RowFault::Parquet { reason }.at(RowLocation::line(path, 0)))?;
         Ok(ParquetRows {
             path: path.to_path_buf(),
             rows,
@@ -58,8 +58,8 @@ impl ParquetRows {
     pub(super) fn next_row(&mut self) -> Result<Option<NumberedRow>, DataError> {
         let row = contain(|| self.rows.next());
         self.taken += 1;
-        let broken =
-            |reason| RowFault::Parquet { reason }.at(RowLocation::new(&self.path, self.taken));
+        let place = || RowLocation::new(&self.path, RowNumber::Row(self.taken));
+        let broken = |reason| RowFault::Parquet { reason }.at(place());
         match row.map_err(broken)? {
             Some(Ok(row)) => Ok(Some((self.taken, object(&row)))),
             Some(Err(error)) => Err(broken(error.to_string())),

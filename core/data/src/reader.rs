@@ -1,4 +1,4 @@
-//! A file -> the bytes of its rows with the line each begins at, and the file's sha256.
+//! A file -> the bytes of its rows with the place of each, and the file's sha256.
 //!
 //! `.jsonl` holds one row a line, `.json` an array of rows or the same as `.jsonl`. Only one row is
 //! held at a time, so a file may be larger than memory.
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use espalier_system::files::{FileKind, open_regular};
 use sha2::{Digest, Sha256};
 
-use super::error::{DataError, RowFault, RowLocation};
+use super::error::{DataError, RowFault, RowLocation, RowNumber};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// The most bytes of one row that are held.
@@ -18,6 +18,8 @@ pub(super) const MOST_ROW_BYTES: usize = 64 << 20;
 /// A row as it is in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RawRow {
+    /// Its line, or its number in an array.
+    pub number: RowNumber,
     /// The line of its first byte, counted from 1.
     pub line: u64,
     /// Bytes before it in that line.
@@ -57,6 +59,8 @@ pub(super) struct Reader {
     input: BufReader<Hashing>,
     layout: Layout,
     between: Between,
+    /// Rows of an array so far.
+    rows: u64,
     line: u64,
     column: usize,
     bytes_read: u64,
@@ -88,6 +92,7 @@ impl Reader {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
             layout: Layout::Lines,
             between: Between::Start,
+            rows: 0,
             line: 1,
             column: 0,
             bytes_read: 0,
@@ -133,6 +138,7 @@ impl Reader {
             }
             if bytes.as_ref().is_none_or(|bytes| !bytes.is_empty()) {
                 return Ok(Some(RawRow {
+                    number: RowNumber::Line(line),
                     line,
                     column,
                     bytes,
@@ -223,7 +229,9 @@ impl Reader {
         if depth > 0 || in_string {
             return Err(self.truncated(line));
         }
+        self.rows += 1;
         Ok(RawRow {
+            number: RowNumber::Row(self.rows),
             line,
             column,
             bytes: (length <= MOST_ROW_BYTES).then_some(bytes),
@@ -275,7 +283,7 @@ impl Reader {
     }
 
     fn truncated(&self, line: u64) -> DataError {
-        let place = RowLocation::new(&self.path, line);
+        let place = RowLocation::line(&self.path, line);
         RowFault::Truncated.at(place)
     }
 
@@ -284,7 +292,7 @@ impl Reader {
             column: self.column + 1,
             reason: format!("expected {expected}, found `{}`", byte.escape_ascii()),
         }
-        .at(RowLocation::new(&self.path, self.line))
+        .at(RowLocation::line(&self.path, self.line))
     }
 }
 

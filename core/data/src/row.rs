@@ -4,7 +4,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::counts::Answers;
-use super::error::{DataError, RowFault, RowLocation};
+use super::error::{DataError, RowFault, RowLocation, RowNumber};
 use super::fields;
 use super::format::Format;
 use super::options::{DataOptions, TooLong, TrainOn};
@@ -116,7 +116,7 @@ pub(super) fn parse(raw: &RawRow, place: &RowLocation) -> Result<Map<String, Val
             }
             .at(RowLocation {
                 path: place.path.clone(),
-                line: place.line + (e.line() as u64).saturating_sub(1),
+                number: RowNumber::Line(raw.line + (e.line() as u64).saturating_sub(1)),
             }))
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use espalier_system::files;
 use serde_json::{Map, Value};
 
-use super::error::{DataError, RowFault, RowLocation};
+use super::error::{DataError, RowFault, RowLocation, RowNumber};
 use super::options::DataOptions;
 use super::parquet::ParquetRows;
 use super::reader::{RawRow, Reader};
@@ -13,8 +13,8 @@ use super::{fields, row};
 
 /// A row that is not parsed yet.
 pub(super) struct SourceRow {
-    /// Its line, or its number in a file without lines, counted from 1.
-    pub line: u64,
+    /// Its place in the file.
+    pub number: RowNumber,
     content: Content,
 }
 
@@ -77,11 +77,11 @@ impl Source {
     pub(super) fn next_row(&mut self) -> Result<Option<SourceRow>, DataError> {
         match self {
             Source::Text(reader) => Ok(reader.next_row()?.map(|raw| SourceRow {
-                line: raw.line,
+                number: raw.number,
                 content: Content::Text(raw),
             })),
-            Source::Parquet(rows, _) => Ok(rows.next_row()?.map(|(line, fields)| SourceRow {
-                line,
+            Source::Parquet(rows, _) => Ok(rows.next_row()?.map(|(row, fields)| SourceRow {
+                number: RowNumber::Row(row),
                 content: Content::Fields(fields),
             })),
         }
@@ -108,7 +108,7 @@ impl Source {
                     RowFault::Parquet {
                         reason: error.to_string(),
                     }
-                    .at(RowLocation::new(path, 0))
+                    .at(RowLocation::line(path, 0))
                 })?;
                 Ok((hash.sha256, length))
             }

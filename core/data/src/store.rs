@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::counts::Counts;
-use super::error::{DataError, RowLocation};
+use super::error::{DataError, RowLocation, RowNumber};
 use super::file_record::FileRecord;
 use super::file_rows::{self, ReadFile};
 use super::index::Index;
@@ -44,7 +44,7 @@ pub(super) struct Record {
 /// Where a row comes from.
 pub(super) struct Origin {
     pub file: usize,
-    pub line: u64,
+    pub number: RowNumber,
     pub full_length: usize,
 }
 
@@ -94,10 +94,10 @@ impl Store {
     ) -> Result<u64, DataError> {
         let rows_before = self.counts.rows;
         let mut told = |rows, bytes| report(rows_before + rows, bytes);
-        let mut take = |line, row: Result<Row, DataError>| {
-            let cut = row.and_then(|row| row::cut(row, options, || RowLocation::new(path, line)));
-            match cut {
-                Ok(outcome) => self.add(outcome, line),
+        let mut take = |number, row: Result<Row, DataError>| {
+            let place = || RowLocation::new(path, number);
+            match row.and_then(|row| row::cut(row, options, place)) {
+                Ok(outcome) => self.add(outcome, number),
                 Err(fault) => self.leave_out(fault, options),
             }
         };
@@ -137,7 +137,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, outcome: Outcome, line: u64) -> Result<(), DataError> {
+    pub(super) fn add(&mut self, outcome: Outcome, number: RowNumber) -> Result<(), DataError> {
         let counts = &mut self.counts;
         counts.rows += 1;
         let row = match outcome {
@@ -190,12 +190,13 @@ impl Store {
         }
         self.index.push(HEADER, tokens.len(), labels.is_some());
         // Lengths are those of rows held in memory, of at most 2^26 bytes: they fit.
+        let place = number.to_bits();
         self.numbers.extend(&[
             trained as i32,
             full_length as i32,
             self.files.len() as i32,
-            line as i32,
-            (line >> 32) as i32,
+            place as i32,
+            (place >> 32) as i32,
         ])?;
         self.numbers.extend(&tokens)?;
         self.numbers.extend(labels.as_deref().unwrap_or_default())
@@ -283,7 +284,7 @@ fn origin(header: &[i32]) -> Origin {
     Origin {
         full_length: header[1] as usize,
         file: header[2] as usize,
-        line: u64::from(header[3] as u32) | u64::from(header[4] as u32) << 32,
+        number: RowNumber::stored(u64::from(header[3] as u32) | u64::from(header[4] as u32) << 32),
     }
 }
 
@@ -291,6 +292,14 @@ fn origin(header: &[i32]) -> Origin {
 mod tests {
     use super::super::row::Kind;
     use super::*;
+
+    fn number(row: u64) -> RowNumber {
+        let number = 1 + row * 0x1_0000_0001;
+        match row % 2 {
+            0 => RowNumber::Line(number),
+            _ => RowNumber::Row(number),
+        }
+    }
 
     /// Rows of all kinds, kept in a store that holds at most `limit` numbers in memory.
     fn store(limit: usize) -> Store {
@@ -303,8 +312,7 @@ mod tests {
                 full_length: tokens.len() + (row % 5) as usize,
                 ..Row::new(tokens, labels, Kind::default())
             });
-            let line = 1 + row as u64 * 0x1_0000_0001;
-            store.add(outcome, line).unwrap();
+            store.add(outcome, number(row as u64)).unwrap();
         }
         store.finish().unwrap();
         store
@@ -325,10 +333,7 @@ mod tests {
             );
             assert_eq!(a.labels.is_some(), row % 3 == 0);
             let origin = filed.origin(row).unwrap();
-            assert_eq!(
-                (origin.file, origin.line),
-                (0, 1 + row as u64 * 0x1_0000_0001)
-            );
+            assert_eq!((origin.file, origin.number), (0, number(row as u64)));
             assert_eq!(origin.full_length, length + row % 5);
         }
     }

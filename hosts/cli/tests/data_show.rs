@@ -34,8 +34,11 @@ fn trained_tokens_are_marked() {
         "{out}"
     );
     let body = out.lines().skip(1).collect::<Vec<_>>().join("\n");
-    assert!(body.contains("In the⏎\n« beginning ␛[31m"), "{out}");
+    let whole = body.replace('│', "");
+    assert!(whole.contains("In the⏎\n« beginning ␛[31m"), "{out}");
     assert_eq!(body.matches('«').count(), 1, "{out}");
+    // Each token by itself: ` the` is one, ` beginning` is none.
+    assert!(body.contains("I│n│ the│⏎\n« be│g│in│n│ing│ │␛│[│"), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours in a pipe: {out:?}");
     let cut = show(row, &["--set", "data.max_seq_len=8"]);
     let out = text(&cut.stdout);
@@ -87,5 +90,31 @@ fn rows_without_trained_tokens_are_refused() {
         text(&unknown.stderr).contains("chatml"),
         "{}",
         text(&unknown.stderr)
+    );
+}
+
+#[test]
+fn rows_of_an_array_are_named_by_their_number() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("array.json");
+    // Both rows begin in the first line; the second is bad in the second file.
+    let rows = |second: &str| format!("[{{\"input_ids\": [5, 300, 301]}}, {second}]");
+    let show = |rows: &str| {
+        std::fs::write(&file, rows).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_host"));
+        command.args(["data", "show", "--model"]).arg(model());
+        command
+            .arg("--data")
+            .arg(&file)
+            .output()
+            .expect("it starts")
+    };
+    let out = text(&show(&rows("{\"input_ids\": [6, 7]}")).stdout);
+    assert!(out.contains("array.json row 1: 3 tokens"), "{out}");
+    assert!(out.contains("array.json row 2: 2 tokens"), "{out}");
+    let refused = text(&show(&rows("{\"input_ids\": 3}")).stderr);
+    assert!(
+        refused.contains("array.json row 2: field `input_ids` is the number 3"),
+        "{refused}"
     );
 }

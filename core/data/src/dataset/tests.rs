@@ -1,6 +1,7 @@
 //! Labels, rows that are left out, and the split into training and held-out rows.
 
 use super::*;
+use crate::error::RowNumber;
 
 fn labels(tokens: &[i32], labels: Option<&[i32]>) -> Vec<i32> {
     let row = (tokens.to_vec(), labels.map(<[i32]>::to_vec));
@@ -30,7 +31,7 @@ fn rows_without_a_trained_token_are_left_out_and_counted() {
     ]);
     assert_eq!(dataset.num_sequences(), 1);
     assert_eq!(dataset.sequence(0).unwrap().tokens, [1, 2, 3]);
-    assert_eq!(dataset.origin(0).unwrap().place.line, 4);
+    assert_eq!(dataset.origin(0).unwrap().place.number, RowNumber::Line(4));
     let counts = dataset.counts();
     assert_eq!((counts.rows, counts.untrained), (4, 3));
     assert_eq!((counts.tokens, counts.trained_tokens), (3, 1));

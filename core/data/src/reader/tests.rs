@@ -50,6 +50,23 @@ fn an_array_is_cut_at_its_own_commas_only() {
 }
 
 #[test]
+fn rows_of_an_array_are_counted() {
+    let text = b"[{}, {}, \n{}]";
+    for (allowed, expected) in [
+        (
+            Allowed::LinesOrArray,
+            [1, 2, 3].map(RowNumber::Row).to_vec(),
+        ),
+        (Allowed::Lines, [1, 2].map(RowNumber::Line).to_vec()),
+    ] {
+        let input = Box::new(Cursor::new(text.to_vec()));
+        let mut reader = Reader::new(Path::new("f"), input, allowed).unwrap();
+        let rows = std::iter::from_fn(|| reader.next_row().unwrap());
+        assert_eq!(rows.map(|row| row.number).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn faults_between_rows_name_line_and_column() {
     for (text, expected) in [
         (

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::error::RowNumber;
 use super::super::options::TooLong;
 use super::super::reader::RawRow;
 use super::super::row::{Outcome, cut, parse};
@@ -9,6 +10,7 @@ use super::*;
 
 fn raw(text: &[u8]) -> RawRow {
     RawRow {
+        number: RowNumber::Line(3),
         line: 3,
         column: 0,
         bytes: Some(text.to_vec()),
@@ -19,7 +21,7 @@ fn raw(text: &[u8]) -> RawRow {
 fn read(text: &str, change: impl FnOnce(&mut DataOptions)) -> Result<Outcome, String> {
     let mut options = DataOptions::default();
     change(&mut options);
-    let place = RowLocation::new(Path::new("f"), 3);
+    let place = RowLocation::line(Path::new("f"), 3);
     let rules = RowRules {
         options: &options,
         format: Format::InputIds,
@@ -162,7 +164,7 @@ fn bad_rows_say_what_was_expected() {
 
 #[test]
 fn bytes_that_are_no_text_are_placed() {
-    let place = RowLocation::new(Path::new("f"), 3);
+    let place = RowLocation::line(Path::new("f"), 3);
     let message = |row: &RawRow| parse(row, &place).unwrap_err().to_string();
     assert!(message(&raw(b"{\"a\": \"\xff\"}")).starts_with("f:3: byte 8 of the row"));
     let mut cut = raw(b"{\"a\": \"\xe6\x97");

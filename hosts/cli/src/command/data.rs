@@ -83,10 +83,14 @@ fn vocabulary(config: &Config) -> Result<Vocabulary> {
     Ok(Vocabulary::of_model(&directory).map_err(Error::from)?)
 }
 
-/// Marks that separate trained tokens from the rest.
+/// What is printed between two tokens.
+const BETWEEN: char = '│';
+
+/// Marks that separate trained tokens from the rest, and tokens from each other.
 struct Marks {
     trained: Style,
     special: Style,
+    between: Style,
     begin: &'static str,
     end: &'static str,
 }
@@ -95,12 +99,14 @@ impl Marks {
     const COLOURS: Marks = Marks {
         trained: AnsiColor::Green.on_default().bold(),
         special: Style::new().underline(),
+        between: Style::new().dimmed(),
         begin: "",
         end: "",
     };
     const PLAIN: Marks = Marks {
         trained: Style::new(),
         special: Style::new(),
+        between: Style::new(),
         begin: "«",
         end: "»",
     };
@@ -114,22 +120,30 @@ fn print(row: &Preview, marks: &Marks, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{}: {} tokens{cut}, {} trained ({}trained{}, not trained)",
+        "{}: {} tokens{cut}, {} trained ({}trained{}, not trained; {BETWEEN} between tokens)",
         row.place,
         row.length,
         row.trained_tokens,
         format_args!("{}{}", marks.trained.render(), marks.begin),
         format_args!("{}{}", marks.end, marks.trained.render_reset()),
     )?;
+    let mut line_begins = true;
     for run in row.tokens.chunk_by(|a, b| a.trained == b.trained) {
         let (style, begin, end) = if run[0].trained {
             (marks.trained, marks.begin, marks.end)
         } else {
             (Style::new(), "", "")
         };
-        write!(out, "{begin}")?;
-        for token in run {
+        for (index, token) in run.iter().enumerate() {
+            if !line_begins {
+                let style = marks.between;
+                write!(out, "{style}{BETWEEN}{style:#}")?;
+            }
+            if index == 0 {
+                write!(out, "{begin}")?;
+            }
             print_token(token, style, marks.special, out)?;
+            line_begins = token.text.ends_with('\n');
         }
         write!(out, "{end}")?;
     }
@@ -156,6 +170,9 @@ fn print_token(
     } else {
         style
     };
+    if token.text.is_empty() {
+        return write!(out, "{style}[{}]{style:#}", token.id);
+    }
     // A line end inside a style would colour the rest of a terminal's line.
     for (number, line) in token.text.split('\n').enumerate() {
         if number > 0 {
@@ -184,13 +201,14 @@ mod tests {
     fn trained_tokens_are_marked_with_and_without_colours() {
         let row = Preview {
             place: "f.jsonl:1".to_owned(),
-            length: 4,
-            full_length: 6,
-            trained_tokens: 2,
+            length: 5,
+            full_length: 7,
+            trained_tokens: 3,
             tokens: vec![
                 token("<s>", false),
                 token("a\n", false),
                 token("b\x1b[2J", true),
+                token("", true),
                 token("</s>", true),
             ],
         };
@@ -200,8 +218,9 @@ mod tests {
             String::from_utf8(out).expect("text")
         };
         let plain = printed(&Marks::PLAIN);
-        let expected = "f.jsonl:1: 4 tokens, cut from 6, 2 trained («trained», not trained)\n\
-                        <s>a⏎\n«b␛[2J</s>» [2 more tokens are cut off]\n\n";
+        let expected = "f.jsonl:1: 5 tokens, cut from 7, 3 trained («trained», not trained; \
+                        │ between tokens)\n\
+                        <s>│a⏎\n«b␛[2J│[1]│</s>» [2 more tokens are cut off]\n\n";
         assert_eq!(plain, expected);
         let coloured = printed(&Marks::COLOURS);
         assert!(coloured.contains("\x1b[32mb␛[2J\x1b[0m"), "{coloured:?}");
