@@ -76,14 +76,24 @@ fn processes_answer_like_threads() {
                 --set run.save_every=60 --set model.compute=f32";
     let training = training(more);
     std::fs::write(training.path("rows.jsonl"), questions().repeat(4)).expect("written");
-    let exact = |out: &str| {
+    let evaluations = |out: &str| {
         let metrics = std::fs::read_to_string(training.path(out).join("metrics.jsonl"));
         let metrics = metrics.expect("metrics");
-        let lines = metrics.lines().filter_map(|line| {
-            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            line["eval_exact_match"].as_f64()
-        });
-        lines.collect::<Vec<f64>>()
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"));
+        let evaluations = lines.filter(|line: &serde_json::Value| line["eval_loss"].is_number());
+        evaluations.collect::<Vec<_>>()
+    };
+    let exact = |out: &str| {
+        let exact = evaluations(out).into_iter();
+        let exact = exact.filter_map(|line| line["eval_exact_match"].as_f64());
+        exact.collect::<Vec<f64>>()
+    };
+    let samples = |out: &str| {
+        let samples = evaluations(out).into_iter();
+        let samples = samples.map(|line| line["eval_samples"].clone());
+        samples.collect::<Vec<_>>()
     };
     let plugins = "--plugins lora,fsdp --set sharding.fsdp.offload=params";
     let threads = training.succeed("threads", &format!("{plugins} --ranks 2"));
@@ -93,6 +103,9 @@ fn processes_answer_like_threads() {
     let apart = processes(&training, 2, "processes", &plugins);
     assert!(apart == threads);
     assert_eq!(exact("processes"), found);
+    let of_threads = samples("threads");
+    assert_eq!(samples("processes"), of_threads);
+    assert_eq!(of_threads[0].as_array().map(Vec::len), Some(4));
     let both = processes(&training, 2, "both", &format!("{plugins} --ranks 2"));
     assert_eq!(both.metrics.len(), threads.metrics.len());
     assert_eq!(exact("both").last(), Some(&1.0));
