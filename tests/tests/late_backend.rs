@@ -194,6 +194,28 @@ fn a_run_that_is_resumed_or_swaps_its_quantizer_equals_cpu_in_every_order() {
 }
 
 #[test]
+fn swaps_on_ranks_and_beside_offload_equal_cpu_in_every_order() {
+    let requests = [
+        ask("quantizer=nf4", 3, &["quantizer.nf4.block_size=32"]),
+        ask(
+            "sharding=fsdp",
+            6,
+            &["sharding.fsdp.offload=\"params+optimizer\""],
+        ),
+    ];
+    for keys in [OF_RANKS[1], MOVING[2]] {
+        let job = Job::new(keys);
+        let folder = plugin_folder(&job, "late");
+        let expected = job.run("cpu", &requests);
+        assert_eq!(Job::swaps(&expected), 2, "{keys:?}");
+        for order in ORDERS {
+            let found = on_late(&job, &folder, order).run(&named("late", order), &requests);
+            found.same_training(&expected, &format!("{keys:?}, {order:?}"));
+        }
+    }
+}
+
+#[test]
 fn runs_that_move_bytes_equal_cpu_in_every_order() {
     MOVING.iter().copied().for_each(equals_cpu);
 }

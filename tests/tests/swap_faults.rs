@@ -122,3 +122,34 @@ fn another_backend_can_be_swapped_in_with_the_same_bits() {
     assert!(record.bytes_beside > 0 && record.encoded == 0, "{record:?}");
     swapped.same_training(&plain, "another backend");
 }
+
+/// What fails on ranks that were joined for the new plugin ends nothing of the old ones.
+#[test]
+fn a_faulty_plugin_leaves_all_ranks_on_the_old_one_with_the_same_bits() {
+    let job = Job::new(&["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"]);
+    let plain = job.run("plain", &[]);
+    let called = theirs(&job, "quantizer=faulty-quantizer", &[]);
+    let backend = theirs(&job, "backend=faulty-backend", &[]);
+    for (request, fault) in [
+        (&called, "encode:panic"),
+        (&called, "encode:error"),
+        (&called, "decode:nan"),
+        (&backend, "open:panic"),
+        (&backend, "alloc:error"),
+        (&backend, "upload:error"),
+    ] {
+        let out = format!("ranks-{}", fault.replace(':', "-"));
+        let refused = run(&job, &out, request, fault);
+        let record = &refused.answers[0].record;
+        let reason = record.reason.clone().unwrap_or_default();
+        assert_eq!(record.outcome, Outcome::Refused, "{fault}");
+        let (callback, _) = fault.split_once(':').expect("two parts");
+        assert!(reason.contains(callback), "{fault}: {reason}");
+        assert_eq!(refused.run["swaps"], json!([]), "{fault}");
+        refused.same_training(&plain, fault);
+    }
+    let swapped = run(&job, "ranks-taken", &backend, "none:none");
+    let record = &swapped.answers[0].record;
+    assert_eq!(record.outcome, Outcome::Taken, "{record:?}");
+    swapped.same_training(&plain, "another backend");
+}

@@ -30,7 +30,7 @@ use crate::bytes::Bytes;
 
 use limits::micro_batches_without_rows;
 
-pub(crate) use device::open_device;
+pub(crate) use device::{DevicesOfRanks, OpenDevice};
 pub use loaded::{Loaded, load};
 pub use opened_model::OpenedModel;
 pub(crate) use opened_model::describe;

@@ -81,10 +81,13 @@ fn swap(training: &Training, words: &str) -> Command {
 }
 
 fn long_training() -> Training {
-    Training::new(
-        "--plugins nf4,lora --set run.epochs=700 --set run.save_every=100000 \
-         --set run.eval_every=700",
-    )
+    long_training_on("--plugins nf4,lora", 700)
+}
+
+fn long_training_on(plugins: &str, epochs: u32) -> Training {
+    Training::new(&format!(
+        "{plugins} --set run.epochs={epochs} --set run.save_every=100000 --set run.eval_every=700"
+    ))
 }
 
 #[test]
@@ -248,4 +251,36 @@ fn a_run_is_evaluated_with_the_quantizer_that_was_swapped_in() {
         report.contains(">nf4 -&gt; hqq</b>"),
         "a line without a label"
     );
+}
+
+#[test]
+fn ranks_take_other_plugins_together_and_end_with_the_same_bits() {
+    let training = long_training_on("--plugins nf4,lora,fsdp --ranks 2", 400);
+    let mut job = Job::start(&training);
+    for (number, words, changed) in [
+        (1, "quantizer=nf4", "swapped quantizer nf4"),
+        (
+            2,
+            "sharding=fsdp --set sharding.fsdp.offload=params+optimizer",
+            "swapped sharding fsdp",
+        ),
+    ] {
+        let taken = job.ask(words, number, "CONT");
+        let printed = String::from_utf8_lossy(&taken.stdout).into_owned();
+        assert!(taken.status.success(), "{}", last_line(&taken));
+        assert!(printed.contains(changed), "no {changed:?} in {printed}");
+    }
+    for (number, words, expected) in [
+        (3, "quantizer=nf4 --mapped", "leave --mapped out"),
+        (4, "sharding=single", "sharding `single` serves one rank"),
+    ] {
+        let refusal = job.ask(words, number, "CONT");
+        let expected = format!("the run continues unchanged | {expected}");
+        refused(&refusal, 2, &expected, words);
+    }
+    job.signal("CONT");
+    let ended = job.process.wait().expect("it was started here");
+    assert!(ended.success(), "{ended}");
+    let swapped = training::trained(&training.path("out"));
+    assert!(swapped == training.succeed("plain", ""), "other bits");
 }

@@ -126,7 +126,7 @@ impl Executor {
     fn assert_no_lane_moves(&self) {
         assert!(
             self.behind.compute_has_caught_up(),
-            "runs that move weights are not swapped"
+            "state of runs that move weights is gathered"
         );
     }
 

@@ -8,7 +8,7 @@ use espalier_engine::executor::PreparedRun;
 use espalier_engine::observer::Observer;
 use espalier_engine::ranks::{ranks_of_process, world_of_run};
 use espalier_interface::model::Model;
-use espalier_interface::{Device, DeviceInfo, ErrorCode};
+use espalier_interface::ErrorCode;
 use espalier_plan::plan::{self, Demand, HostBytes, Purpose};
 use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{self, Collectives, Components};
@@ -21,7 +21,7 @@ use espalier_system::threads::HostServices;
 use espalier_system::world::World;
 
 use super::Session;
-use super::device::open_device;
+use super::device::{DevicesOfRanks, OpenDevice};
 use super::limits::{limits, limits_without_rows, micro_batches_without_rows};
 use super::process_context::ProcessContext;
 use super::rows::{Rows, RowsModel, RunData};
@@ -36,7 +36,7 @@ pub struct OpenedModel<'a> {
     pub(super) places: ComponentSources,
     pub model: Model,
     /// The device of each rank of this process.
-    pub(super) devices: Vec<(Arc<dyn Device>, DeviceInfo)>,
+    pub(super) devices: Vec<OpenDevice>,
     pub(super) world: World,
     pub collectives: Collectives,
     pub services: &'static HostServices,
@@ -89,17 +89,12 @@ impl<'a> OpenedModel<'a> {
             Purpose::Train => world_of_run(&config.run)?,
             Purpose::Evaluate | Purpose::Generate => World::threads(ranks_of_process(&config.run)),
         };
-        let ranks = world.ranks_per_process() as usize;
-        let first = world.own_ranks().start % world.ranks_per_machine();
-        let mut devices = Vec::with_capacity(ranks);
-        for rank in 0..ranks {
-            if ranks > 1 {
-                // Each rank computes on its share of the threads.
-                let share = services.share(ranks)?;
-                components.backend = select::backend(config, &registry, share)?;
-            }
-            devices.push(open_device(config, &components, first as usize + rank)?);
-        }
+        let devices = DevicesOfRanks {
+            config,
+            registry: &registry,
+            services,
+        };
+        let devices = devices.open(world, &mut components.backend)?;
         let collectives = Collectives::select(config, &world, &registry, services)?;
         let used = components.identities().into_iter();
         let places = registry.places(used.chain(collectives.identities()));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use espalier_engine::measure::{self, Cause};
 use espalier_engine::observer::{Event, Observer};
-use espalier_interface::Role;
+use espalier_interface::{Device, Role};
 use espalier_plan::plan;
 use espalier_registry::PluginIdentity;
 use espalier_system::failure::UsageError;
@@ -172,9 +172,11 @@ impl Runner<'_> {
     /// Records a completed swap.
     fn taken(&mut self, request: &SwapRequest, record: SwapRecord) -> Result<SwapRecord, Error> {
         if request.role == Role::BACKEND.0 {
-            let (device, _) = self.live.team.first().device();
+            let ranks = self.live.team.executors().iter();
+            let devices: Vec<_> = ranks.map(|rank| rank.device().0).collect();
+            let devices: Vec<&dyn Device> = devices.iter().map(AsRef::as_ref).collect();
             let compute = plan::dtypes(&self.config).compute;
-            let rate = measure::gemm_rate(device.as_ref(), compute)?;
+            let rate = measure::gemm_rate_of_all(&devices, compute)?;
             self.peaks.push(record.step + 1, rate, Cause::Swap);
             self.run["machine"]["peak_rates"] =
                 serde_json::to_value(&self.peaks).expect("rates are plain data");
