@@ -24,7 +24,7 @@ use measuring::{
 fn document_losses_are_independent_and_add_up_to_the_runs() {
     let (_kept, data) = rows();
     let packed = arm(&data, &[("plugins", "\"nf4\"")]);
-    let evaluated = step::evaluate(&packed.executor, &packed.rows, 42, &mut |_| Ok(()));
+    let evaluated = step::evaluate(packed.team.first(), &packed.rows, 42, &mut |_| Ok(()));
     let whole = evaluated.expect("a loss");
     // Rows of a step are packed longest first, not in file order.
     let alone = arm(

@@ -152,6 +152,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         observer: &Unobserved,
         stop: &StopFlag::new(),
         inspector: None,
+        kept: None,
         initialise: None,
     };
     let report = loader.load(&|_, _| true, &mut |run| {

@@ -173,9 +173,11 @@ fn in_short(item: &str, registry: &Registry) -> Result<RequestedArm, Error> {
     let component = item.split(':').next().unwrap_or_default();
     let roles = registry.roles_of(&[component]);
     let roles = roles.map_err(|error| ArmFailure::of(item, error))?;
+    // The roles leave out the collective of devices, which stands beside another one.
+    let role = roles.keys().next().copied().unwrap_or(Role::COLLECTIVE);
     let given = options_after_colons("arm", item)?;
     let mut sections = Map::new();
-    if let (Some(role), false) = (roles.keys().next(), given.is_empty()) {
+    if !given.is_empty() {
         let section = Map::from_iter([(component.to_owned(), Json::Object(given))]);
         sections.insert(role.0.to_owned(), Json::Object(section));
     }
@@ -262,7 +264,13 @@ fn apply_changes(
     let roles = registry.roles_of(own);
     let roles = roles.map_err(|error| ArmFailure::of(name, error))?;
     let current = registry.roles_of(&base.config().plugins)?;
+    let joins_devices = registry.device_collective(own)?.is_some();
+    let on_devices = registry.device_collective(&base.config().plugins)?;
+    let on_devices = on_devices.filter(|_| joins_devices);
     let replaced = |plugin: &String| {
+        if on_devices.as_ref() == Some(plugin) {
+            return true;
+        }
         let mut playing = current.iter().filter(|(_, component)| *component == plugin);
         playing.any(|(role, _)| {
             roles.contains_key(role) || (requested.dense && *role == Role::QUANTIZER)

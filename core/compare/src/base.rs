@@ -6,8 +6,8 @@ use espalier_compile::params::Param;
 use espalier_engine::executor::disabled_adapter_bytes;
 use espalier_engine::load::LoadReport;
 use espalier_engine::observer::Event;
-use espalier_engine::step::{self, EvalOutcome};
-use espalier_plan::plan::{MemoryPlan, RunPlan};
+use espalier_engine::step::{EvalOutcome, Look};
+use espalier_plan::plan::RunPlan;
 use espalier_system::failure::UsageError;
 use espalier_system::files::{FileKind, read_object, write_json};
 use espalier_trainer::Error;
@@ -38,7 +38,7 @@ pub enum Against<'a> {
     Dense(&'a DenseBaseline),
 }
 
-/// Memory of measuring in addition to a run's plan.
+/// Memory of measuring in addition to a run's plan, of all ranks of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     /// Bytes while weights are loaded: the decoded parts.
@@ -58,9 +58,9 @@ pub fn measure(
     loaded: Loaded,
     against: Against<'_>,
 ) -> Result<Base, Error> {
-    let executor = subject.executor;
+    let executor = subject.team.first();
     let (divergence, outcome) = match against {
-        Against::Nothing => (None, evaluate(subject, &mut |_, _, _| Ok(()))?),
+        Against::Nothing => (None, evaluate(subject, &|_| Ok(()))?),
         Against::Itself(dense_baseline) => (None, keep(subject, dense_baseline)?),
         Against::Dense(dense_baseline) => diverging(subject, dense_baseline)?,
     };
@@ -102,11 +102,9 @@ pub(crate) fn diverging(
     dense_baseline: &DenseBaseline,
 ) -> Result<(Option<Divergence>, EvalOutcome), Error> {
     let kept = dense_baseline.kept.as_ref().ok_or_else(unmeasured)?;
-    let mut comparer = Comparer::new(kept, subject.executor, subject.services)?;
-    let outcome = evaluate(subject, &mut |first, micro, window| {
-        comparer.take(first, micro, window)
-    })?;
-    Ok((comparer.finish(outcome.documents.len())?, outcome))
+    let comparer = Comparer::new(kept, subject.team.first(), subject.services)?;
+    let outcome = evaluate(subject, &|shown| comparer.take(shown))?;
+    Ok((comparer.finish(&outcome)?, outcome))
 }
 
 /// Measures only the dense arm's predictions, where its base is on record but the predictions of an
@@ -154,17 +152,23 @@ impl Extra {
         let logits = plan.program.units.last().and_then(|head| head.logits);
         let row_bytes = logits.map_or(0, |place| place.extent.bytes(1, 0));
         let dtype = plan.dtypes.compute;
+        let ranks = u64::from(plan.demand.world.ranks_per_process());
+        let blocks = block_bytes(row_bytes, dtype, threads);
         Extra {
             loading: WeightErrors::bytes(plan, threads),
-            measuring: block_bytes(row_bytes, dtype, threads)
-                + disabled_adapter_bytes(&plan.params),
+            measuring: ranks * (blocks + disabled_adapter_bytes(&plan.params)),
         }
     }
 
-    /// The peak of a run with measuring.
-    pub fn peak(&self, memory: &MemoryPlan) -> u64 {
+    /// Bytes that a run of `plan` with measuring needs, beyond what the program holds already.
+    pub fn needed(&self, plan: &RunPlan) -> u64 {
+        if !plan.is_alone() {
+            return plan.needed() + self.loading.max(self.measuring);
+        }
+        let memory = &plan.memory;
         let loading = memory.loading_peak() + self.loading;
-        loading.max(memory.step_peak() + self.measuring)
+        let peak = loading.max(memory.step_peak() + self.measuring);
+        peak - memory.program
     }
 }
 
@@ -173,18 +177,18 @@ fn keep(
     subject: &LoadedBase<'_>,
     dense_baseline: &mut DenseBaseline,
 ) -> Result<EvalOutcome, Error> {
-    let mut recorder = Recorder::new(dense_baseline.start(subject.executor, subject.rows)?);
-    let outcome = evaluate(subject, &mut |_, micro, window| {
-        recorder.take(micro, window)
-    })?;
+    let started = dense_baseline.start(subject.team.first(), subject.rows)?;
+    let recorder = Recorder::new(started);
+    let outcome = evaluate(subject, &|shown| recorder.take(shown))?;
     dense_baseline.kept = Some(recorder.finish());
     Ok(outcome)
 }
 
-/// Evaluates the base alone; `look` receives its logits and their rows.
-fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcome, Error> {
+/// Evaluates the base alone; `look` receives its logits and their rows, from several ranks at
+/// once.
+fn evaluate(subject: &LoadedBase<'_>, look: Look<'_>) -> Result<EvalOutcome, Error> {
     let LoadedBase {
-        executor,
+        team,
         rows,
         seed,
         observer,
@@ -196,12 +200,12 @@ fn evaluate(subject: &LoadedBase<'_>, look: step::Look<'_>) -> Result<EvalOutcom
         observer.observe(&Event::EvalProgress { done, total });
         Ok(stop.check()?)
     };
-    let evaluated = executor.without_adapter(|| {
-        let outcome = step::evaluate_looking(executor, rows, seed, look, &mut after)?;
+    let evaluated = team.without_adapter(|| {
+        let outcome = team.evaluate_looking(rows, seed, look, &mut after)?;
         if outcome.loss.is_finite() {
             Ok(outcome)
         } else {
-            Err(step::evaluation_not_finite(executor, rows, seed))
+            Err(team.evaluation_not_finite(rows, seed))
         }
     })?;
     Ok(evaluated)

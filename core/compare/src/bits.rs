@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use espalier_config::{Init, ResolvedConfig};
 use espalier_data::{BatchSchedule, DataError};
 use espalier_engine::observer::{Event, Observer};
+use espalier_engine::team::Team;
 use espalier_interface::bytes::Bytes;
 use espalier_interface::{Role, Services};
 use espalier_plan::plan::{Purpose, RunPlan};
@@ -252,7 +253,7 @@ impl Measuring<'_> {
         let named = |error: espalier_trainer::Error| error.naming(&by_role);
         let (executor, _) = loaded.map_err(named)?;
         let subject = LoadedBase {
-            executor: &executor,
+            team: &Team::new(vec![executor]),
             rows,
             seed: config.run.seed,
             services: self.services,

@@ -48,10 +48,13 @@ pub(super) struct Choice {
     pub trained: u64,
 }
 
-/// Finds the chosen tokens in the stream of all.
-pub(super) struct Picker {
-    choice: Choice,
-    seen: u64,
+/// A chosen token of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// Its number within the micro-batch.
+    pub token: u64,
+    /// Its number among all chosen tokens.
+    pub place: u64,
 }
 
 impl DenseBaseline {
@@ -123,54 +126,47 @@ impl Choice {
         }
     }
 
-    /// Whether token `index` is chosen. Chosen tokens are equally spaced, so that every document
-    /// contributes its share.
-    fn takes(self, index: u64) -> bool {
-        let before =
-            |index: u64| u128::from(index) * u128::from(self.chosen) / u128::from(self.trained);
-        before(index + 1) > before(index)
-    }
-}
-
-impl Picker {
-    pub(super) fn new(choice: Choice) -> Self {
-        Picker { choice, seen: 0 }
+    /// The chosen among the first `index` trained tokens. Chosen tokens are equally spaced, so that
+    /// every document contributes its share.
+    fn before(self, index: u64) -> u64 {
+        let before = u128::from(index) * u128::from(self.chosen) / u128::from(self.trained.max(1));
+        before as u64
     }
 
-    /// The chosen among the next `tokens` of `micro`.
-    pub(super) fn pick(&mut self, micro: &MicroBatch, tokens: Range<u64>) -> Vec<u64> {
-        let trained = tokens.filter(|&token| micro.labels[token as usize] >= 0);
-        let taken = trained.filter(|_| {
-            self.seen += 1;
-            self.seen <= self.choice.trained && self.choice.takes(self.seen - 1)
+    /// The chosen among some `tokens` of `micro`, before which the rows have `before` trained
+    /// tokens.
+    pub(super) fn pick(self, before: u64, micro: &MicroBatch, tokens: Range<u64>) -> Vec<Chosen> {
+        let is_trained = |token: &u64| micro.labels[*token as usize] >= 0;
+        let first = before + (0..tokens.start).filter(is_trained).count() as u64;
+        let trained = (first..self.trained).zip(tokens.filter(is_trained));
+        let taken = trained.filter_map(|(index, token)| {
+            let place = self.before(index);
+            (self.before(index + 1) > place).then_some(Chosen { token, place })
         });
         taken.collect()
     }
-
-    /// Whether the expected number of tokens has passed.
-    pub(super) fn is_through(&self) -> bool {
-        self.seen == self.choice.trained
-    }
 }
 
-/// Passes the logits of the chosen `tokens` of a window in blocks, as bytes of the device's dtype.
+/// Receives chosen tokens that follow each other, and their logits.
+pub(super) type TakeBlock<'a> = &'a mut dyn FnMut(&[Chosen], &[u8]) -> Result<(), Error>;
+
+/// Passes the `chosen` tokens of a window and their logits in blocks, as bytes of the device's
+/// dtype.
 pub(super) fn for_each_block(
     window: &LogitsWindow<'_>,
-    tokens: &[u64],
+    chosen: &[Chosen],
     row_bytes: u64,
-    take: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    take: TakeBlock<'_>,
 ) -> Result<(), Error> {
     let at_once = block_rows(row_bytes) as usize;
-    let mut bytes = vec![0; tokens.len().min(at_once) * row_bytes as usize];
-    for tokens in tokens.chunks(at_once) {
-        let bytes = &mut bytes[..tokens.len() * row_bytes as usize];
-        for (&token, row) in tokens
-            .iter()
-            .zip(bytes.chunks_exact_mut(row_bytes as usize))
-        {
+    let mut bytes = vec![0; chosen.len().min(at_once) * row_bytes as usize];
+    for chosen in chosen.chunks(at_once) {
+        let bytes = &mut bytes[..chosen.len() * row_bytes as usize];
+        let rows = bytes.chunks_exact_mut(row_bytes as usize);
+        for (&Chosen { token, .. }, row) in chosen.iter().zip(rows) {
             window.read(token..token + 1, row)?;
         }
-        take(bytes)?;
+        take(chosen, bytes)?;
     }
     Ok(())
 }
@@ -213,7 +209,9 @@ mod tests {
             let choice = Choice::of(trained, most);
             assert_eq!(choice.chosen, trained.min(most));
             let looked_at = trained.min(1 << 22);
-            let taken: Vec<u64> = (0..looked_at).filter(|&i| choice.takes(i)).collect();
+            let taken: Vec<u64> = (0..looked_at)
+                .filter(|&i| choice.before(i + 1) > choice.before(i))
+                .collect();
             let share = looked_at as f64 * choice.chosen as f64 / trained as f64;
             assert!((taken.len() as f64 - share).abs() <= 1.0, "{choice:?}");
             let steps = taken.windows(2).map(|two| two[1] - two[0]);
@@ -227,18 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_are_trained_and_counted_over_windows() {
+    fn the_chosen_are_trained_and_counted_over_windows_and_micro_batches() {
         let micro = MicroBatch {
             labels: vec![5, -100, 5, 5, -100, 5, 5, 5],
             ..MicroBatch::default()
         };
-        let choice = Choice::of(6, 3);
-        let mut picker = Picker::new(choice);
-        let mut picked = picker.pick(&micro, 0..3);
-        assert!(!picker.is_through());
-        picked.extend(picker.pick(&micro, 3..8));
-        assert!(picker.is_through());
-        // Every second one of the trained tokens 0, 2, 3, 5, 6, 7.
-        assert_eq!(picked, [2, 5, 7]);
+        // Every second one of the trained tokens 0, 2, 3, 5, 6, 7, twice.
+        let choice = Choice::of(12, 6);
+        let pick = |before: u64, tokens: Range<u64>| {
+            let picked = choice.pick(before, &micro, tokens).into_iter();
+            picked
+                .map(|chosen| (chosen.token, chosen.place))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pick(0, 0..3), [(2, 0)]);
+        assert_eq!(pick(0, 3..8), [(5, 1), (7, 2)]);
+        assert_eq!(pick(6, 0..8), [(2, 3), (5, 4), (7, 5)]);
+        assert!(pick(12, 0..8).is_empty(), "rows beyond the measured ones");
     }
 }

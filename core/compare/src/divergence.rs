@@ -1,53 +1,60 @@
 //! The logits of an arm's base and of the dense base -> the divergence of the predictions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use espalier_data::MicroBatch;
 use espalier_engine::Error;
-use espalier_engine::executor::{Executor, LogitsWindow};
+use espalier_engine::executor::Executor;
 use espalier_engine::not_finite::NotFinite;
+use espalier_engine::step::{EvalOutcome, Shown};
 use espalier_numeric::TokenDivergence;
 use espalier_system::failure::UsageError;
 use espalier_system::threads::HostServices;
 use rayon::prelude::*;
 
-use super::dense_baseline::{BaselineLogits, Picker, for_each_block, row};
+use super::dense_baseline::{BaselineLogits, Chosen, for_each_block, row};
 use super::record::{Divergence, DocumentDivergence};
 
-/// Writes the chosen tokens' logits to the file.
+/// Writes the chosen tokens' logits to the file, for several ranks at once.
 pub(super) struct Recorder {
     kept: BaselineLogits,
-    picker: Picker,
-    written: u64,
+    written: AtomicU64,
 }
 
-/// Compares the chosen tokens' logits with the kept ones.
+/// Compares the chosen tokens' logits with the kept ones, for several ranks at once.
 pub(super) struct Comparer<'a> {
     kept: &'a BaselineLogits,
     services: &'static HostServices,
-    picker: Picker,
-    tokens: Vec<TokenDivergence>,
-    documents: Vec<DocumentDivergence>,
+    found: Mutex<Vec<Found>>,
+}
+
+/// A chosen token that was compared.
+struct Found {
+    /// Its number among all chosen tokens.
+    place: u64,
+    /// Its row's number in the files.
+    document: usize,
+    divergence: TokenDivergence,
 }
 
 impl Recorder {
     pub(super) fn new(kept: BaselineLogits) -> Self {
         Recorder {
-            picker: Picker::new(kept.choice),
             kept,
-            written: 0,
+            written: AtomicU64::new(0),
         }
     }
 
-    /// Takes the logits of a window of `micro`.
-    pub(super) fn take(
-        &mut self,
-        micro: &MicroBatch,
-        window: &LogitsWindow<'_>,
-    ) -> Result<(), Error> {
-        let chosen = self.picker.pick(micro, window.tokens());
+    /// Takes the logits of a window.
+    pub(super) fn take(&self, shown: &Shown<'_>) -> Result<(), Error> {
+        let chosen = chosen(&self.kept, shown);
         let row_bytes = self.kept.row_bytes;
-        for_each_block(window, &chosen, row_bytes, &mut |bytes| {
-            self.kept.write(self.written, bytes)?;
-            self.written += bytes.len() as u64 / row_bytes;
+        for_each_block(shown.window, &chosen, row_bytes, &mut |chosen, bytes| {
+            // Those of a window follow each other.
+            self.kept.write(chosen[0].place, bytes)?;
+            let count = chosen.len() as u64;
+            self.written.fetch_add(count, Ordering::Relaxed);
             Ok(())
         })
     }
@@ -55,7 +62,8 @@ impl Recorder {
     /// The logits, all written.
     pub(super) fn finish(self) -> BaselineLogits {
         assert_eq!(
-            self.written, self.kept.choice.chosen,
+            self.written.into_inner(),
+            self.kept.choice.chosen,
             "tokens that were to be kept"
         );
         self.kept
@@ -82,63 +90,54 @@ impl<'a> Comparer<'a> {
         Ok(Comparer {
             kept,
             services,
-            picker: Picker::new(kept.choice),
-            tokens: Vec::with_capacity(kept.choice.chosen as usize),
-            documents: Vec::new(),
+            found: Mutex::new(Vec::with_capacity(kept.choice.chosen as usize)),
         })
     }
 
-    /// Takes the logits of a window of `micro`, the first row of whose step is document number
-    /// `first`.
-    pub(super) fn take(
-        &mut self,
-        first: usize,
-        micro: &MicroBatch,
-        window: &LogitsWindow<'_>,
-    ) -> Result<(), Error> {
-        let chosen = self.picker.pick(micro, window.tokens());
-        let (row_bytes, dtype) = (window.row_bytes()?, window.dtype());
-        let before = self.tokens.len();
-        for_each_block(window, &chosen, row_bytes, &mut |arm| {
-            let rows = arm.len() / row_bytes as usize;
-            let mut dense = vec![0; rows * self.kept.row_bytes as usize];
-            self.kept.read(self.tokens.len() as u64, &mut dense)?;
+    /// Takes the logits of a window.
+    pub(super) fn take(&self, shown: &Shown<'_>) -> Result<(), Error> {
+        let chosen = chosen(self.kept, shown);
+        let (row_bytes, dtype) = (shown.window.row_bytes()?, shown.window.dtype());
+        for_each_block(shown.window, &chosen, row_bytes, &mut |chosen, arm| {
+            let mut dense = vec![0; chosen.len() * self.kept.row_bytes as usize];
+            self.kept.read(chosen[0].place, &mut dense)?;
             let token = |index: usize| {
                 let dense = row(&dense, self.kept.row_bytes, index, self.kept.dtype);
-                TokenDivergence::of(&dense, &row(arm, row_bytes, index, dtype))
+                Found {
+                    place: chosen[index].place,
+                    document: shown.first_row + document_of(shown.micro, chosen[index].token),
+                    divergence: TokenDivergence::of(&dense, &row(arm, row_bytes, index, dtype)),
+                }
             };
-            let work = || (0..rows).into_par_iter().map(token).collect::<Vec<_>>();
-            self.tokens.extend(self.services.install(work));
+            let tokens = 0..chosen.len();
+            let work = || tokens.into_par_iter().map(token).collect::<Vec<_>>();
+            let found = self.services.install(work);
+            let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(found);
             Ok(())
-        })?;
-        for (token, found) in chosen.into_iter().zip(&self.tokens[before..]) {
-            let document = first + document_of(micro, token);
-            if self.documents.len() <= document {
-                let nothing = DocumentDivergence::default();
-                self.documents.resize(document + 1, nothing);
-            }
-            self.documents[document].sum += found.divergence;
-            self.documents[document].tokens += 1;
-        }
-        Ok(())
+        })
     }
 
-    /// The divergence on `documents` documents; `None` where no token is trained.
+    /// The divergence on the rows of `evaluated`; `None` where no token is trained.
     ///
     /// # Errors
     /// Tokens that differ from the kept ones; a divergence that is not finite.
-    pub(super) fn finish(mut self, documents: usize) -> Result<Option<Divergence>, Error> {
-        if !self.picker.is_through() {
+    pub(super) fn finish(self, evaluated: &EvalOutcome) -> Result<Option<Divergence>, Error> {
+        if evaluated.trained_tokens != self.kept.choice.trained {
             return Err(incomparable(
                 "the arm was given other held-out rows than the dense one".to_owned(),
             ));
         }
-        self.documents
-            .resize(documents, DocumentDivergence::default());
-        let found = divergence(&self.tokens).map(|found| Divergence {
-            documents: self.documents,
-            ..found
-        });
+        let found = self.found.into_inner();
+        let mut found = found.unwrap_or_else(PoisonError::into_inner);
+        found.sort_unstable_by_key(|one| one.place);
+        let mut documents = vec![DocumentDivergence::default(); evaluated.documents.len()];
+        for one in &found {
+            documents[one.document].sum += one.divergence.divergence;
+            documents[one.document].tokens += 1;
+        }
+        let tokens: Vec<TokenDivergence> = found.into_iter().map(|one| one.divergence).collect();
+        let found = divergence(&tokens).map(|found| Divergence { documents, ..found });
         match found {
             Some(found) if !(found.mean.is_finite() && found.largest.is_finite()) => {
                 let (step, tensor) = (1, "the divergence from the dense base".to_owned());
@@ -147,6 +146,12 @@ impl<'a> Comparer<'a> {
             found => Ok(found),
         }
     }
+}
+
+/// The tokens of a window that are measured.
+fn chosen(kept: &BaselineLogits, shown: &Shown<'_>) -> Vec<Chosen> {
+    let tokens = shown.window.tokens();
+    kept.choice.pick(shown.trained_before, shown.micro, tokens)
 }
 
 /// The row of a token of `micro`, by its number within the step.

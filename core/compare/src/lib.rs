@@ -275,11 +275,11 @@ impl Ready {
         stop: &StopFlag,
     ) -> Result<Self, Error> {
         let (compare, run) = (&resolved.config().compare, &resolved.config().run);
-        let ranks = world_of_run(run)?.ranks;
-        if ranks > 1 {
+        let processes = world_of_run(run)?.processes;
+        if processes > 1 {
             return Err(Error::Usage(UsageError {
-                message: format!("a comparison runs on one rank, found {ranks}"),
-                next_step: "leave --ranks and --devices out, and start it without a launcher"
+                message: format!("a comparison runs in one process, found {processes}"),
+                next_step: "start it without a launcher; --ranks N trains each arm on N ranks"
                     .to_owned(),
             }));
         }

@@ -49,11 +49,8 @@ impl BaseMeasure for Measuring<'_> {
     }
 
     fn check(&self, plan: &RunPlan, services: &HostServices) -> Result<(), Error> {
-        let peak = Extra::of(plan, services.threads()).peak(&plan.memory);
-        Ok(plan.check_needed(
-            peak - plan.memory.program,
-            plan.available(memory::available_bytes()),
-        )?)
+        let needed = Extra::of(plan, services.threads()).needed(plan);
+        Ok(plan.check_needed(needed, plan.available(memory::available_bytes()))?)
     }
 
     fn kept(&self) -> Option<&KeptWeights> {

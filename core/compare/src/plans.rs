@@ -6,8 +6,8 @@ use espalier_data::DataError;
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::bytes::Bytes;
 use espalier_interface::{ErrorCode, Role, Services, WeightLayout};
+use espalier_plan::patterns;
 use espalier_plan::plan::{Purpose, RunPlan};
-use espalier_plan::{patterns, resident};
 use espalier_registry::{PluginFailure, PluginIdentity, Registry};
 use espalier_system::failure::{UsageError, chain};
 use espalier_system::files::Continue;
@@ -126,7 +126,6 @@ pub(crate) fn plan_all(
             Ok(session) => {
                 let (plan, identities) = (&session.run.plan, session.components.identities());
                 let of_arm = |error: espalier_plan::Error| ArmFailure::of(&arm.name, error);
-                resident::check("a comparison", plan).map_err(of_arm)?;
                 if existing == Continue::Refuse {
                     let quantizers = &session.components.quantizers;
                     patterns::check_matches(resolved, quantizers, plan).map_err(of_arm)?;
@@ -134,11 +133,10 @@ pub(crate) fn plan_all(
                 let (model, components) = (&session.directory, &session.components);
                 let loading = Loading::of(resolved.config(), model, components, observer, stop);
                 let readable = loading.check(plan, &|_| true);
-                let peak = Extra::of(plan, process_context.services.threads()).peak(&plan.memory);
-                let needed = peak - plan.memory.program;
+                let needed = Extra::of(plan, process_context.services.threads()).needed(plan);
                 planned.push(Planned {
                     plugins: identities.into_iter().cloned().collect(),
-                    peak,
+                    peak: needed + plan.memory.program,
                     needed,
                     kept_bytes: kept_bytes(resolved, plan),
                     refused: readable

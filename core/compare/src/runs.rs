@@ -335,6 +335,8 @@ impl Runs<'_> {
             components,
             data,
             run,
+            others,
+            collectives,
             services,
             ..
         } = session;
@@ -348,9 +350,10 @@ impl Runs<'_> {
             inspector: measuring.inspector(&run.plan, services),
             kept: None,
         };
-        let (executor, report) = loading.all(run)?;
+        let runs = std::iter::once(run).chain(others).collect();
+        let (team, report) = loading.team(runs, &collectives)?;
         let base = LoadedBase {
-            executor: &executor,
+            team: &team,
             rows: &rows,
             seed: resolved.config().run.seed,
             services,

@@ -1,5 +1,6 @@
 //! Weights in dense and packed form during loading -> the encoding error of each.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +25,8 @@ pub struct WeightErrors {
     services: &'static HostServices,
     /// The units that are layers.
     layers: Range<usize>,
+    /// The number of each param by its name.
+    order: HashMap<String, usize>,
     found: Mutex<Vec<WeightError>>,
     /// Unused memory for parts.
     spare: Mutex<Vec<Scratch>>,
@@ -34,18 +37,21 @@ impl WeightErrors {
     pub fn new(plan: &RunPlan, services: &'static HostServices) -> Self {
         // A model is one embedding, layers, one head.
         let layers = 1..plan.model.units.len() - 1;
+        let names = plan.params.iter().map(|param| param.name.clone());
         WeightErrors {
             services,
             layers,
+            order: names.zip(0..).collect(),
             found: Mutex::default(),
             spare: Mutex::default(),
         }
     }
 
-    /// Takes the errors measured so far, in the order of loading. Weights that the files hold
-    /// packed have none.
+    /// Takes the errors measured so far, in the order of the params: ranks load them at once.
+    /// Weights that the files hold packed have none.
     pub fn take_found(&self) -> Vec<WeightError> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.sort_by_key(|error| self.order.get(&error.name).copied());
         std::mem::take(&mut *found)
     }
 

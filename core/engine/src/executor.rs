@@ -46,7 +46,7 @@ use crate::ranks::Peers;
 
 pub(crate) use allocation::Allocation;
 pub use diagnose::NotFiniteTensor;
-pub use disabled_adapter::disabled_adapter_bytes;
+pub use disabled_adapter::{AdapterAside, disabled_adapter_bytes};
 pub use evaluate::{LogitsWindow, TokenLosses};
 pub use prepared_kernels::PreparedKernels;
 pub use prepared_run::PreparedRun;

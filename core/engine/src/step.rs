@@ -1,17 +1,22 @@
-//! One optimizer step: gradients of the micro-batches are summed, clipped and applied.
+//! One optimizer step: gradients of the micro-batches are summed, clipped and applied. And a step
+//! of an evaluation.
+
+mod evaluation;
 
 use espalier_config::OptimOptions;
-use espalier_data::{BatchSchedule, MicroBatch, StepBatch};
+use espalier_data::{MicroBatch, StepBatch};
 use espalier_interface::optimizer::ParamSize;
-use espalier_interface::{ErrorCode, PluginError};
 use espalier_plan::param_groups::ParamGroup;
-use espalier_registry::PluginFailure;
 
-use crate::document_loss::DocumentLoss;
-use crate::executor::{Executor, LogitsWindow, LossSum, Pass, StepPosition, TokenLosses, Update};
+use crate::executor::{Executor, Pass, StepPosition, Update};
 use crate::not_finite::NotFinite;
 use crate::optim::StepScalars;
 use crate::{Error, optim};
+
+pub use evaluation::{
+    EvalOutcome, Look, Shown, StepLosses, StepRows, evaluate, evaluate_step, evaluate_steps,
+    evaluation_not_finite,
+};
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,41 +29,6 @@ pub struct StepOutcome {
     pub learning_rate: f64,
     /// Trained tokens.
     pub trained_tokens: u64,
-}
-
-/// The loss of held-out rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EvalOutcome {
-    /// Mean loss over the trained tokens.
-    pub loss: f64,
-    /// Share of them that the model ranked first.
-    pub token_accuracy: f64,
-    /// Tokens, trained or not.
-    pub tokens: u64,
-    /// Trained tokens.
-    pub trained_tokens: u64,
-    /// Each row's own loss, in the order of the files.
-    pub documents: Vec<DocumentLoss>,
-}
-
-impl EvalOutcome {
-    /// The outcome of an evaluation with these rows' losses, over `tokens` tokens.
-    pub fn of(documents: Vec<DocumentLoss>, tokens: usize) -> Self {
-        let mut sum = LossSum::default();
-        for document in &documents {
-            sum.loss += document.loss;
-            sum.correct += document.correct;
-            sum.trained += document.trained;
-        }
-        let trained = sum.trained.max(1) as f64;
-        EvalOutcome {
-            loss: sum.loss / trained,
-            token_accuracy: sum.correct as f64 / trained,
-            tokens: tokens as u64,
-            trained_tokens: sum.trained,
-            documents,
-        }
-    }
 }
 
 /// The micro-batches of a rank: every n-th of a step, for n ranks. All ranks get the same number,
@@ -201,80 +171,6 @@ pub fn check_state(executor: &Executor, step: u64) -> Result<(), Error> {
     }
 }
 
-/// The mean loss over all rows of a schedule. `after` is called with the number of steps done, and
-/// may end it.
-///
-/// # Errors
-/// [`Error::Plugin`]: a call to the backend failed. The error of `after`.
-pub fn evaluate(
-    executor: &Executor,
-    rows: &BatchSchedule,
-    seed: u64,
-    after: &mut dyn FnMut(u64) -> Result<(), Error>,
-) -> Result<EvalOutcome, Error> {
-    evaluate_looking(executor, rows, seed, &mut |_, _, _| Ok(()), after)
-}
-
-/// Receives the logits of a window of a micro-batch. The first argument is the number of the step's
-/// first row in the files.
-pub type Look<'a> = &'a mut dyn FnMut(usize, &MicroBatch, &LogitsWindow<'_>) -> Result<(), Error>;
-
-/// As [`evaluate`]; passes the logits of each window of a micro-batch to `look`.
-///
-/// # Errors
-/// [`Error::Plugin`]: a call to the backend failed. The error of `look` or `after`.
-pub fn evaluate_looking(
-    executor: &Executor,
-    rows: &BatchSchedule,
-    seed: u64,
-    look: Look<'_>,
-    after: &mut dyn FnMut(u64) -> Result<(), Error>,
-) -> Result<EvalOutcome, Error> {
-    let mut tokens = 0;
-    let mut documents = Vec::with_capacity(rows.dataset().num_sequences());
-    for index in 0..rows.total_steps() {
-        let first = documents.len();
-        for micro in &rows.step(index)?.micro_batches {
-            let position = alone(seed, index);
-            let losses =
-                executor.evaluate(micro, position, &mut |window| look(first, micro, window))?;
-            tokens += micro.tokens.len();
-            put_documents(micro, &losses, first, &mut documents);
-        }
-        after(index + 1)?;
-    }
-    Ok(EvalOutcome::of(documents, tokens))
-}
-
-/// The losses of the rows of step `index` of an evaluation, from all ranks.
-///
-/// # Errors
-/// [`Error::Plugin`]: a call to the backend failed. [`Error::Peer`]: a rank is lost.
-pub fn evaluate_together(
-    executor: &Executor,
-    step: &StepBatch,
-    index: u64,
-    seed: u64,
-) -> Result<Vec<DocumentLoss>, Error> {
-    let mut own: Vec<(i32, DocumentLoss)> = Vec::new();
-    let empty = MicroBatch::new();
-    for micro in share(step, executor, &empty) {
-        let losses = executor.evaluate(micro, alone(seed, index), &mut |_| Ok(()))?;
-        let mut found = Vec::new();
-        put_documents(micro, &losses, 0, &mut found);
-        let numbers = micro.sequences.iter();
-        own.extend(numbers.map(|&number| (number, found[number as usize])));
-    }
-    let sent = serde_json::to_vec(&own).expect("losses are plain data");
-    let mut all: Vec<(i32, DocumentLoss)> = Vec::new();
-    for rank in executor.peers().exchange("held-out losses", &sent)? {
-        let received: Vec<(i32, DocumentLoss)> = serde_json::from_slice(&rank).map_err(garbled)?;
-        all.extend(received);
-    }
-    all.sort_by_key(|(number, _)| *number);
-    Ok(all.into_iter().map(|(_, document)| document).collect())
-}
-
 /// Sends numbers to all ranks; returns those of every rank, by rank.
 fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
     let sent: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -285,61 +181,6 @@ fn exchange(executor: &Executor, label: &str, own: &[f64]) -> Result<Vec<Vec<f64
             .collect()
     };
     Ok(received.into_iter().map(numbers).collect())
-}
-
-/// The error for a rank's message that cannot be read.
-fn garbled(error: serde_json::Error) -> Error {
-    Error::Plugin(PluginFailure {
-        plugin: "collective".to_owned(),
-        callback: "exchange".to_owned(),
-        file: None,
-        source: PluginError::new(ErrorCode::PROTOCOL, error.to_string()),
-    })
-}
-
-/// Adds the losses of a micro-batch's rows at their numbers; the first row of its step is number
-/// `first`.
-fn put_documents(
-    micro: &MicroBatch,
-    losses: &TokenLosses,
-    first: usize,
-    documents: &mut Vec<DocumentLoss>,
-) {
-    for (&number, ends) in micro.sequences.iter().zip(micro.cu_seqlens.windows(2)) {
-        let sum = losses.sum(micro, ends[0] as usize..ends[1] as usize);
-        let at = first + number as usize;
-        if documents.len() <= at {
-            documents.resize(at + 1, DocumentLoss::default());
-        }
-        documents[at] = DocumentLoss {
-            loss: sum.loss,
-            correct: sum.correct,
-            trained: sum.trained,
-        };
-    }
-}
-
-/// The error for an evaluation whose loss is not finite, with the first step that has such a loss;
-/// that of the search where it fails.
-pub fn evaluation_not_finite(executor: &Executor, rows: &BatchSchedule, seed: u64) -> Error {
-    for index in 0..rows.total_steps() {
-        let step = match rows.step(index) {
-            Ok(step) => step,
-            Err(error) => return error.into(),
-        };
-        for micro in &step.micro_batches {
-            match executor.forward_not_finite(micro, alone(seed, index)) {
-                Ok(Some(found)) => {
-                    let (step, tensor) = (index + 1, found.to_string());
-                    return Error::NotFinite(NotFinite::unapplied(step, tensor));
-                }
-                Ok(None) => (),
-                Err(error) => return error,
-            }
-        }
-    }
-    let (step, tensor) = (rows.total_steps(), "the loss".to_owned());
-    Error::NotFinite(NotFinite::unapplied(step, tensor))
 }
 
 /// The position of a single micro-batch.

@@ -4,16 +4,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use espalier_data::{BatchSchedule, StepBatch};
-use espalier_plan::resident;
 use espalier_system::failure::{UsageError, chain};
 use espalier_system::stop::StopFlag;
 use espalier_system::world::World;
 
 use crate::Error;
-use crate::executor::{DeviceWork, Executor};
+use crate::executor::{AdapterAside, DeviceWork, Executor};
 use crate::not_finite::NotFinite;
 use crate::ranks::{Lost, RankFailure, Reach};
-use crate::step::{self, EvalOutcome, StepOutcome};
+use crate::step::{self, EvalOutcome, Look, StepOutcome, StepRows};
 
 /// The executors of this process's ranks, in the order of the ranks.
 pub struct Team(Vec<Executor>);
@@ -74,18 +73,6 @@ impl Team {
     /// All ranks of the run.
     pub fn world(&self) -> World {
         self.first().peers().world()
-    }
-
-    /// The executor of a run that has one rank and all weights on its device.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for any other run; the message names `what`.
-    pub fn only(&self, what: &str) -> Result<&Executor, Error> {
-        let world = self.world();
-        if world.ranks == 1 && self.first().is_resident() {
-            return Ok(self.first());
-        }
-        Err(resident::refusal(what, world.ranks).into())
     }
 
     /// Does `act` on every rank of this process at once. Returns the results in the order of the
@@ -179,26 +166,47 @@ impl Team {
     /// and may end it.
     ///
     /// # Errors
-    /// As [`step::evaluate`].
+    /// As [`step::evaluate_step`]; the error of `after`.
     pub fn evaluate(
         &self,
         rows: &BatchSchedule,
         seed: u64,
         after: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<EvalOutcome, Error> {
-        if self.world().ranks == 1 {
-            return step::evaluate(self.first(), rows, seed, after);
+        self.evaluate_looking(rows, seed, &|_| Ok(()), after)
+    }
+
+    /// As [`Team::evaluate`]; every rank passes the logits of its micro-batches to `look`.
+    ///
+    /// # Errors
+    /// As [`Team::evaluate`]; the error of `look`.
+    pub fn evaluate_looking(
+        &self,
+        rows: &BatchSchedule,
+        seed: u64,
+        look: Look<'_>,
+        after: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<EvalOutcome, Error> {
+        let mut each = |step: &StepBatch, at: StepRows| {
+            let mut found = self.each(|executor| step::evaluate_step(executor, step, at, look))?;
+            Ok(found.swap_remove(0))
+        };
+        step::evaluate_steps(rows, seed, &mut each, after)
+    }
+
+    /// Does `act` while the adapter has no effect on any rank. Params that begin with zeros or ones
+    /// are set so, and restored afterwards bit for bit. Params that begin from a weight must be as
+    /// they began.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`]: a call to the backend failed. The error of `act`.
+    pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let aside: Vec<AdapterAside> = self.each(Executor::set_adapter_aside)?;
+        let done = act();
+        for (executor, aside) in self.0.iter().zip(&aside) {
+            executor.put_adapter_back(aside)?;
         }
-        let (mut documents, mut tokens) = (Vec::new(), 0);
-        for index in 0..rows.total_steps() {
-            let step = rows.step(index)?;
-            let mut found =
-                self.each(|executor| step::evaluate_together(executor, &step, index, seed))?;
-            documents.append(&mut found[0]);
-            tokens += step.tokens();
-            after(index + 1)?;
-        }
-        Ok(EvalOutcome::of(documents, tokens))
+        done
     }
 
     /// The error for an evaluation whose loss is not finite. One rank alone looks for the first

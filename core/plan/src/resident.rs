@@ -20,7 +20,7 @@ pub fn check(what: &str, plan: &RunPlan) -> Result<(), Error> {
 }
 
 /// The error for `what` in a run of `ranks` ranks.
-pub fn refusal(what: &str, ranks: u32) -> Error {
+fn refusal(what: &str, ranks: u32) -> Error {
     let found = match ranks {
         1 => "rank that moves weights to it",
         _ => "ranks",

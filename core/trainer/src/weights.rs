@@ -79,10 +79,7 @@ pub fn load_team(
     observer: &dyn Observer,
 ) -> Result<(Team, LoadReport), Error> {
     let stop = &StopFlag::new();
-    let loading = Loading::of(config, model, components, observer, stop);
-    let ranks = join_ranks(runs, collectives, config, stop, (&Json::Null, 0))?;
-    let (executors, report) = loading.load_ranks(ranks, &|_| true)?;
-    Ok((Team::new(executors), report))
+    Loading::of(config, model, components, observer, stop).team(runs, collectives)
 }
 
 /// The inputs of loading.
@@ -94,7 +91,7 @@ pub struct Loading<'a> {
     pub stop: &'a StopFlag,
     /// Receives each encoded weight.
     pub inspector: Option<&'a dyn Inspector>,
-    /// Encoded weights of runs of the same base, on one rank.
+    /// Encoded weights of runs of the same base.
     pub kept: Option<&'a KeptWeights>,
 }
 
@@ -120,6 +117,21 @@ impl<'a> Loading<'a> {
 }
 
 impl Loading<'_> {
+    /// Joins the ranks of this process with all others and loads every param.
+    ///
+    /// # Errors
+    /// As [`load_team`].
+    pub fn team(
+        &self,
+        runs: Vec<PreparedRun>,
+        collectives: &Collectives,
+    ) -> Result<(Team, LoadReport), Error> {
+        let none = (&Json::Null, 0);
+        let ranks = join_ranks(runs, collectives, self.config, self.stop, none)?;
+        let (executors, report) = self.load_ranks(ranks, &|_| true)?;
+        Ok((Team::new(executors), report))
+    }
+
     /// Loads every param.
     pub fn all(&self, run: PreparedRun) -> Result<(Executor, LoadReport), Error> {
         let peers = Arc::new(Peers::alone());
@@ -210,6 +222,7 @@ impl Loading<'_> {
                 observer: self.observer,
                 stop: self.stop,
                 inspector: self.inspector,
+                kept: self.kept,
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
             let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {

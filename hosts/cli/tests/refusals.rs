@@ -154,10 +154,10 @@ const OTHERS: [Case; 16] = [
         "has no tensor `lm_head.weight`",
     ),
     (
-        "compare --model model --plugins lora,fsdp --set sharding.fsdp.offload=params --arms nf4,hqq \
-         --data rows.jsonl --set data.eval_split=1 --out out",
+        "compare --model model --plugins lora --ranks 2 --arms nf4,hqq --data rows.jsonl \
+         --set data.eval_split=1 --out out",
         2,
-        "a comparison needs one rank with all weights on its device",
+        "sharding `single` serves one rank",
     ),
     (
         "compare --model model --plugins lora --arms nf4,hqq --data rows.jsonl --set data.eval_split=1 --out out \

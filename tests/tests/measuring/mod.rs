@@ -16,8 +16,9 @@ use espalier_compare::weights::WeightErrors;
 use espalier_config::{ResolvedConfig, Sources, resolve};
 use espalier_data::{BatchSchedule, MicroBatch};
 use espalier_engine::document_loss::DocumentLoss;
-use espalier_engine::executor::{Executor, StepPosition};
+use espalier_engine::executor::StepPosition;
 use espalier_engine::observer::Unobserved;
+use espalier_engine::team::Team;
 use espalier_plan::plan::Purpose;
 use espalier_registry::select::Components;
 use espalier_system::stop::StopFlag;
@@ -40,7 +41,7 @@ const POSITION: StepPosition = StepPosition {
 /// A loaded arm of a comparison.
 pub struct Arm {
     // Dropped before the backend whose device it is on.
-    pub executor: Executor,
+    pub team: Team,
     _components: Components,
     pub rows: BatchSchedule,
     pub services: &'static HostServices,
@@ -115,7 +116,7 @@ pub fn arm(data: &Path, keys: &[(&str, &str)]) -> Arm {
     let data = data.expect("rows");
     let rows = BatchSchedule::evaluation(data.train.dataset(), &config.data);
     Arm {
-        executor,
+        team: Team::new(vec![executor]),
         _components: components,
         rows: rows.expect("rows that fit"),
         services,
@@ -130,7 +131,7 @@ impl Arm {
     pub fn loaded_base(&self) -> LoadedBase<'_> {
         static STOP: std::sync::LazyLock<StopFlag> = std::sync::LazyLock::new(StopFlag::new);
         LoadedBase {
-            executor: &self.executor,
+            team: &self.team,
             rows: &self.rows,
             seed: 42,
             services: self.services,
@@ -174,7 +175,8 @@ impl Arm {
     pub fn predictions(&self) -> Vec<(Vec<f64>, usize)> {
         let mut predictions = Vec::new();
         for micro in self.micro_batches() {
-            let logits = self.executor.logits(&micro, POSITION).expect("logits");
+            let logits = self.team.first().logits(&micro, POSITION);
+            let logits = logits.expect("logits");
             for (logits, &label) in logits.chunks_exact(512).zip(&micro.labels) {
                 if label >= 0 {
                     predictions.push((log_softmax(logits), label as usize));

@@ -72,7 +72,7 @@ pub(super) fn measure(
     table: &mut BitTable,
     path: &Path,
 ) -> Result<(), Error> {
-    let executor = subject.executor;
+    let executor = subject.team.first();
     let mut memory = Memory::default();
     let mut done = 0;
     for of_site in trials.chunk_by(|one, next| one.param == next.param) {

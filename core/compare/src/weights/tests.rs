@@ -104,6 +104,7 @@ fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error
     let errors = WeightErrors {
         services: HostServices::start(Some(threads)).expect("threads"),
         layers: 1..3,
+        order: HashMap::new(),
         found: Mutex::default(),
         spare: Mutex::default(),
     };

@@ -1,10 +1,14 @@
 //! A model with an adapter -> the model without its effect, while something is measured.
 
 use espalier_compile::params::Param;
-use espalier_interface::{Init, Stream, WeightLayout};
+use espalier_interface::{BufferRange, Init, Stream};
+use espalier_plan::storage_layout::StateKind;
 
 use super::{Executor, write};
-use crate::error::Result;
+use crate::error::{BackendCall, Result};
+
+/// The bytes of a rank's elements of an adapter that has no effect now.
+pub struct AdapterAside(Vec<(BufferRange, Vec<u8>)>);
 
 /// The one number that all elements of an adapter's param begin with: the params that make a fresh
 /// adapter change nothing.
@@ -16,7 +20,7 @@ fn beginning(param: &Param) -> Option<f32> {
     }
 }
 
-/// Bytes that [`Executor::without_adapter`] takes on the host for a run with `params`: saved
+/// Bytes that [`Executor::set_adapter_aside`] takes on the host for a run with `params`: saved
 /// values, and one param of fresh values.
 pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
     let kept = || params.iter().filter(|param| beginning(param).is_some());
@@ -25,34 +29,47 @@ pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
 }
 
 impl Executor {
-    /// Does `act` while the adapter has no effect. Params that begin with zeros or ones are set so,
-    /// and restored afterwards bit for bit. Params that begin from a weight must be as they began.
+    /// Sets this rank's elements of the params that begin with zeros or ones so; returns what they
+    /// were. The model is then without its adapter, where params that begin from a weight are as
+    /// they began.
     ///
     /// # Errors
-    /// `Error::Plugin`: a call to the backend failed. The error of `act`.
-    pub fn without_adapter<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn set_adapter_aside(&self) -> Result<AdapterAside> {
         let params = self.params.iter().enumerate();
         let begins = params.filter_map(|(index, param)| Some((index, beginning(param)?)));
-        self.changes_state()?;
         let mut aside = Vec::new();
         for (index, value) in begins {
-            let WeightLayout::Dense(dtype) = self.params[index].layout else {
-                continue;
+            let (range, dtype) = if self.params[index].trainable {
+                let (_, own) = self.own_piece(index, StateKind::Values);
+                (own, self.dtypes.params)
+            } else {
+                self.dense_range(index).during("download")?
             };
-            let range = self.storage.param(index)[0];
+            if range.bytes == 0 {
+                continue;
+            }
             let mut bytes = vec![0; range.bytes as usize];
-            self.download_result(range, &mut bytes)?;
-            let fresh = vec![value; self.params[index].elements() as usize];
+            self.download(range, &mut bytes)?;
+            let fresh = vec![value; (range.bytes / dtype.bytes()) as usize];
             aside.push((range, bytes));
+            self.changes_state()?;
             let written = write(self.device.as_ref(), &fresh, dtype, range);
             self.since_wait.during("upload", written)?;
         }
-        let done = act();
-        self.changes_state()?;
-        for (range, bytes) in aside {
-            let written = self.device.upload(&bytes, range, Stream(0));
-            self.since_wait.during("upload", written)?;
-        }
-        done
+        Ok(AdapterAside(aside))
+    }
+
+    /// Writes the bytes of [`Executor::set_adapter_aside`] back.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed.
+    pub fn put_adapter_back(&self, aside: &AdapterAside) -> Result<()> {
+        let mut aside = aside.0.iter();
+        aside.try_for_each(|(range, bytes)| {
+            self.changes_state()?;
+            let written = self.device.upload(bytes, *range, Stream(0));
+            self.since_wait.during("upload", written)
+        })
     }
 }

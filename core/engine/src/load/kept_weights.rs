@@ -11,6 +11,7 @@ use espalier_interface::format::Format;
 use espalier_system::files::{FileError, free_bytes, write_error};
 
 use super::DecodeCheck;
+use super::decode_check::merged;
 use crate::Error;
 
 /// Bytes read at once.
@@ -32,7 +33,7 @@ pub struct KeptWeights {
 struct Contents {
     file: Option<File>,
     weights: HashMap<String, FilePlace>,
-    /// The decode checks of the loader that wrote last.
+    /// The decode checks of the loaders that wrote.
     checks: Vec<DecodeCheck>,
     bytes: u64,
     failed: bool,
@@ -76,14 +77,15 @@ impl KeptWeights {
                 let format = format.clone();
                 let place = FilePlace { format, first };
                 contents.weights.insert(name.to_owned(), place);
-                contents.checks = checks.to_vec();
+                let before = std::mem::take(&mut contents.checks);
+                contents.checks = merged(before, checks.to_vec());
             }
             Err(failure) => contents.fail(failure),
         }
     }
 
     /// Passes the segments of the weight `name` to `put`, from an offset on and a part at a time.
-    /// Returns the decode checks of their loader; none where the weight must be encoded.
+    /// Returns the decode checks of their loaders; none where the weight must be encoded.
     ///
     /// # Errors
     /// The error of `put`.

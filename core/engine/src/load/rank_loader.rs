@@ -15,7 +15,8 @@ use espalier_system::stop::StopFlag;
 
 use super::member::{Member, agree, together};
 use super::{
-    DrawnBy, HostRegion, Initialise, Inspector, LoadReport, Loader, Origin, SegmentSource, Stage,
+    DrawnBy, HostRegion, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin,
+    SegmentSource, Stage,
 };
 use crate::Error;
 use crate::error::BackendCall;
@@ -58,6 +59,8 @@ pub struct RankLoader<'a> {
     pub stop: &'a StopFlag,
     /// Inspects each weight that this rank encodes.
     pub inspector: Option<&'a dyn Inspector>,
+    /// Encoded weights of runs of the same base.
+    pub kept: Option<&'a KeptWeights>,
     /// Makes the values of params that begin from a weight.
     pub initialise: Option<Initialise<'a>>,
 }
@@ -80,7 +83,7 @@ impl RankLoader<'_> {
         let device = self.device.as_ref();
         let loader = Loader::new(device, self.services, self.seed);
         let loader = loader.drawing_by(self.drawn_by).shown_to(self.inspector);
-        let mut loader = loader.initialised_by(self.initialise);
+        let mut loader = loader.keeping(self.kept).initialised_by(self.initialise);
         let mut loaders = HashMap::new();
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
             let runs = runs.iter();

@@ -1,9 +1,9 @@
 //! Measurement of a run's base between the loading of its weights and its first step.
 
 use espalier_data::BatchSchedule;
-use espalier_engine::executor::Executor;
 use espalier_engine::load::{Inspector, KeptWeights, LoadReport};
 use espalier_engine::observer::Observer;
+use espalier_engine::team::Team;
 use espalier_plan::plan::RunPlan;
 use espalier_system::stop::StopFlag;
 use espalier_system::threads::HostServices;
@@ -35,8 +35,8 @@ pub trait BaseMeasure {
 /// A loaded model with its held-out rows.
 #[derive(Clone, Copy)]
 pub struct LoadedBase<'a> {
-    /// The loaded model; for full fine-tuning, before any step.
-    pub executor: &'a Executor,
+    /// The ranks of the loaded model; for full fine-tuning, before any step.
+    pub team: &'a Team,
     /// The held-out rows.
     pub rows: &'a BatchSchedule,
     /// Any seed: the result does not depend on it.

@@ -215,7 +215,7 @@ impl<'a> Begin<'a, '_> {
             return Ok(());
         }
         let base = LoadedBase {
-            executor: loaded.team.only("a comparison")?,
+            team: &loaded.team,
             rows,
             seed: self.resolved.config().run.seed,
             services: loaded.services,
