@@ -36,6 +36,10 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The same where a signal asked the process to end: launchers kill for good a second later.
 const SHORT_GRACE: Duration = Duration::from_millis(250);
 
+/// The same where a rank of the only process failed by itself. The others return, and the process
+/// can go on without these ranks: another arm of a comparison, or the ranks before a swap.
+const LONG_GRACE: Duration = Duration::from_secs(4);
+
 /// How long the last messages may take.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -225,9 +229,11 @@ impl Monitor {
 
     /// Ends the process where its ranks did not end it in time.
     fn end_if_late(&self, lost: Lost) {
-        let grace = match self.shared.stop.requested() {
-            Some(_) => SHORT_GRACE,
-            None => GRACE,
+        let alone = self.shared.world.processes == 1;
+        let grace = match (self.shared.stop.requested(), &lost.cause) {
+            (Some(_), _) => SHORT_GRACE,
+            (None, LostBy::Reported(_)) if alone => LONG_GRACE,
+            (None, _) => GRACE,
         };
         let since = self.shared.first_lost().since;
         let late = since.is_some_and(|since| since.elapsed() >= grace);
