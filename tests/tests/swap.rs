@@ -155,16 +155,7 @@ fn an_invalid_swap_is_refused_and_leaves_no_trace() {
         (ask("sharding=zero", 2, &[]), 5, "unknown sharding `zero`"),
         (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
     ];
-    let requests: Vec<SwapRequest> = cases.iter().map(|(request, ..)| request.clone()).collect();
-    let refused = job.run("refused", &requests);
-    refused.same_training(&plain, "refused");
-    for (answer, (request, code, words)) in refused.answers.iter().zip(cases) {
-        let reason = answer.record.reason.as_deref().unwrap_or_default();
-        assert_eq!(answer.record.outcome, Outcome::Refused, "{request:?}");
-        assert!(reason.contains(words), "{request:?}: {reason}");
-        assert_eq!(answer.exit_code, code, "{reason}");
-        assert!(!answer.next_step.is_empty(), "{reason}");
-    }
+    let refused = job.refuses(&plain, cases.to_vec());
     assert_eq!(refused.run["swaps"], json!([]));
 
     let whole = Job::new(&["optim.clip_norm=1.0"]);

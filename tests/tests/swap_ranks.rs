@@ -213,13 +213,5 @@ fn a_refused_swap_leaves_all_ranks_with_the_same_bits() {
         (mapped, 2, "a mapped file"),
         (ask("quantizer=nf4", STEPS + 1, &[]), 2, "the run ended"),
     ];
-    let requests: Vec<SwapRequest> = cases.iter().map(|(request, ..)| request.clone()).collect();
-    let refused = job.run("refused", &requests);
-    refused.same_training(&plain, "refused");
-    for (answer, (request, code, words)) in refused.answers.iter().zip(cases) {
-        let reason = answer.record.reason.as_deref().unwrap_or_default();
-        assert_eq!(answer.record.outcome, Outcome::Refused, "{request:?}");
-        assert!(reason.contains(words), "{request:?}: {reason}");
-        assert_eq!(answer.exit_code, code, "{reason}");
-    }
+    job.refuses(&plain, cases.to_vec());
 }

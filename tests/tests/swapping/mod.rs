@@ -12,7 +12,7 @@ use espalier_system::stop::StopFlag;
 use espalier_tests::golden_path;
 use espalier_trainer::checkpoint::ResumeFrom;
 use espalier_trainer::error::Error;
-use espalier_trainer::swap::{Mailbox, SwapAnswer, SwapRequest};
+use espalier_trainer::swap::{Mailbox, Outcome, SwapAnswer, SwapRequest};
 use espalier_trainer::train::{self, RunSummary};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -144,6 +144,23 @@ impl Job {
             .summary
             .as_ref()
             .map_or(0, |summary| summary.swaps.len())
+    }
+
+    /// Trains with requests that are refused, each with its exit code and words, and requires the
+    /// training of `plain`.
+    pub fn refuses(&self, plain: &Outcomes, cases: Vec<(SwapRequest, u8, &str)>) -> Outcomes {
+        let requests: Vec<SwapRequest> =
+            cases.iter().map(|(request, ..)| request.clone()).collect();
+        let refused = self.run("refused", &requests);
+        refused.same_training(plain, "refused");
+        for (answer, (request, code, words)) in refused.answers.iter().zip(cases) {
+            let reason = answer.record.reason.as_deref().unwrap_or_default();
+            assert_eq!(answer.record.outcome, Outcome::Refused, "{request:?}");
+            assert!(reason.contains(words), "{request:?}: {reason}");
+            assert_eq!(answer.exit_code, code, "{reason}");
+            assert!(!answer.next_step.is_empty(), "{reason}");
+        }
+        refused
     }
 
     /// Trains in `out`, with swaps requested after its first step.
