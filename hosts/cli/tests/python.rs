@@ -78,6 +78,30 @@ print(repr(text))"
 }
 
 #[test]
+fn a_line_of_progress_is_shown_where_somebody_watches() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shown = |progress: &str| {
+        let script = format!(
+            "{SETTINGS}\nespalier.train(out='run{progress}', progress={progress}, **settings)"
+        );
+        let output = python(folder.path(), &script);
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let line = shown("True");
+    let last = line.trim_end().rsplit('\r').next().unwrap_or_default();
+    assert!(last.starts_with("step 6/6  loss "), "{line}");
+    assert!(
+        last.contains("  held-out loss ") && last.ends_with("tokens/s"),
+        "{line}"
+    );
+    assert!(line.contains("warning: ") && line.ends_with('\n'), "{line}");
+    for unseen in ["False", "None"] {
+        assert_eq!(shown(unseen), "", "{unseen}");
+    }
+}
+
+#[test]
 fn a_callback_stops_a_run_which_goes_on_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!(

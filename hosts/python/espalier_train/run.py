@@ -5,6 +5,7 @@ from pathlib import Path
 
 from . import process
 from .log import Logs
+from .progress import Progress
 
 
 class Run:
@@ -54,7 +55,7 @@ class Run:
         return f"Run({str(self.out)!r}, stopped={self.stopped})"
 
 
-def train(config=None, *, out, on_step=None, on_event=None, log=None, **settings):
+def train(config=None, *, out, on_step=None, on_event=None, log=None, progress=None, **settings):
     """Trains, and returns the :class:`Run`.
 
     `config` is a TOML file or a list of them. Other arguments are the flags of `host train`
@@ -67,8 +68,12 @@ def train(config=None, *, out, on_step=None, on_event=None, log=None, **settings
     `log` names what the metrics are logged to while it trains, `"wandb"` and `"mlflow"`. The run
     has the name of its folder, and the config as params. A run of theirs that is active already is
     used, and not ended; `resume` goes on with the one of before.
+
+    `progress` shows a line of what the run does, and its warnings, on standard error; left out, in
+    notebooks and terminals.
     """
     logs = Logs(log, out)
+    watched = Progress(progress)
     resume = settings.pop("resume", False)
     line = ["train", *process.words(config, out=out, quiet=True, **settings)]
     if resume:
@@ -77,6 +82,7 @@ def train(config=None, *, out, on_step=None, on_event=None, log=None, **settings
     def call(event):
         goes_on = True
         logs.take(event)
+        watched.take(event)
         if on_event is not None:
             goes_on = on_event(event) is not False
         if on_step is not None and event["event"] == "step":
@@ -88,6 +94,8 @@ def train(config=None, *, out, on_step=None, on_event=None, log=None, **settings
     except BaseException:
         logs.end("failed")
         raise
+    finally:
+        watched.end()
     logs.end("stopped" if stopped else "finished")
     return Run(out, stopped)
 
