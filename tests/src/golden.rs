@@ -1,8 +1,11 @@
 //! Golden safetensors files -> plain numbers by name.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use flate2::read::GzDecoder;
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 
@@ -15,6 +18,22 @@ pub fn golden_path(name: &str) -> PathBuf {
     let tests = std::env::var_os(TREE).map(|tree| Path::new(&tree).join("tests"));
     let tests = tests.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).to_owned());
     tests.join("golden").join(name)
+}
+
+/// The bytes of `tests/golden/NAME`, decompressed where the name ends in `.gz`.
+///
+/// # Panics
+/// If it is missing or damaged.
+pub fn golden_bytes(name: &str) -> Vec<u8> {
+    let path = golden_path(name);
+    let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    if !name.ends_with(".gz") {
+        return bytes;
+    }
+    let mut content = Vec::new();
+    let read = GzDecoder::new(&bytes[..]).read_to_end(&mut content);
+    read.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    content
 }
 
 /// A golden file in memory.
@@ -35,7 +54,7 @@ impl Golden {
     /// # Panics
     /// As [`Golden::open`].
     pub fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
         let numbers = |dtype: Dtype, data: &[u8]| -> Vec<f64> {
             match dtype {

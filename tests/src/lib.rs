@@ -14,7 +14,7 @@ use espalier_shipped as _;
 
 pub use compare::relative_norm;
 pub use espalier_conformance::{largest, largest_difference};
-pub use golden::{Golden, golden_path, names};
+pub use golden::{Golden, golden_bytes, golden_path, names};
 pub use own_op::{OwnKernel, OwnOp, downloaded};
 pub use random::Random;
 pub use rig::{Rig, micro_batch, step_of};

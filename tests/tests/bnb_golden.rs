@@ -15,7 +15,7 @@ use quantizing::{
 
 #[test]
 fn tables_are_the_peers() {
-    let golden = Golden::open("fourbit.safetensors");
+    let golden = Golden::open("fourbit.safetensors.gz");
     let tensors = golden.tensors();
     let to_bytes =
         |table: &[f32]| -> Vec<u8> { table.iter().flat_map(|x| x.to_le_bytes()).collect() };
@@ -51,7 +51,7 @@ fn tables_are_the_peers() {
 
 #[test]
 fn four_bit_weights_equal_the_peers() {
-    let golden = Golden::open("fourbit.safetensors");
+    let golden = Golden::open("fourbit.safetensors.gz");
     let tensors = golden.tensors();
     for (case, kind, block_size) in four_bit_cases() {
         let (weight, shape) = matrix(&tensors, &weight_key(&case));
@@ -71,7 +71,7 @@ fn four_bit_weights_equal_the_peers() {
 
 #[test]
 fn double_quantized_weights_equal_the_peers() {
-    let golden = Golden::open("fourbit.safetensors");
+    let golden = Golden::open("fourbit.safetensors.gz");
     let tensors = golden.tensors();
     for (case, kind, block_size) in four_bit_cases() {
         let (weight, shape) = matrix(&tensors, &weight_key(&case));
@@ -154,7 +154,7 @@ fn every_block_size_equals_the_peers() {
 
 #[test]
 fn a_checkpoints_weight_equals_the_peers() {
-    let golden = Golden::open("fourbit.safetensors");
+    let golden = Golden::open("fourbit.safetensors.gz");
     let (weight, shape) = matrix(&golden.tensors(), "normal_256x128.W");
     for kind in ["nf4", "fp4"] {
         let saved = Golden::open(&format!("linear4bit_{kind}_state_dict.safetensors"));
@@ -180,7 +180,7 @@ fn a_checkpoints_weight_equals_the_peers() {
 
 #[test]
 fn ranges_decode_as_slices_of_the_whole() {
-    let golden = Golden::open("fourbit.safetensors");
+    let golden = Golden::open("fourbit.safetensors.gz");
     let tensors = golden.tensors();
     // Row lengths that are not a multiple of a block or a byte.
     for case in ["odd_5x37", "ragged_7x50", "normal_64x96"] {

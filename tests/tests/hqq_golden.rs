@@ -7,7 +7,7 @@ use std::sync::Arc;
 use espalier_conformance::{Order, Threads};
 use espalier_interface::format::{Codes, Decoding, Format};
 use espalier_interface::{DType, ErrorCode, Instance, Options, PluginError, Quantizer, Services};
-use espalier_tests::golden_path;
+use espalier_tests::golden_bytes;
 use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value as Json, json};
 
@@ -177,12 +177,14 @@ fn compare(case: &Case, golden: &SafeTensors, differences: &mut Differences) {
 /// in torch's order.
 #[test]
 fn codes_and_numbers_equal_those_of_the_library() {
-    let read = |name: &str| std::fs::read(golden_path(name)).expect("a golden file");
-    let today = read("hqq/quantizer.safetensors");
+    let today = golden_bytes("hqq/quantizer.safetensors.gz");
     let weights = SafeTensors::deserialize(&today).expect("a safetensors file");
     let mut differences = Differences::default();
     let mut cases = 0;
-    for file in [today.clone(), read("hqq/quantizer_2024.safetensors")] {
+    for file in [
+        today.clone(),
+        golden_bytes("hqq/quantizer_2024.safetensors.gz"),
+    ] {
         let golden = SafeTensors::deserialize(&file).expect("a safetensors file");
         let keys: BTreeSet<&str> = golden
             .names()

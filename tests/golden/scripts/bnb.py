@@ -18,6 +18,7 @@ import bitsandbytes as bnb
 import bitsandbytes.backends.cpu.ops as cpu_ops
 import bitsandbytes.functional as F
 import torch
+from compressed import save_compressed
 from safetensors.torch import save_file
 
 FLAT = True
@@ -120,7 +121,7 @@ for name, w in W.items():
                 shape=list(w.shape), dtype=str(w.dtype), blocksize=block, quant_type=kind,
                 packed_shape=list(packed.shape), n_blocks=state.absmax.numel(),
             )
-save_file(out, "bnb/fourbit.safetensors")
+save_compressed(out, "bnb/fourbit.safetensors.gz")
 json.dump(meta, open("bnb/fourbit.json", "w"), indent=1)
 
 # linear4bit: one weight as a checkpoint stores it, with a forward and a backward of its layer.

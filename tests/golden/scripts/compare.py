@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from compressed import load_compressed
 
 LIMIT = 1e-4  # of the tensor's largest value, or of its norm: other CPUs round differently
 BF16_LIMIT = 3e-2  # of the tensor's norm: AVX2 and AVX-512 differ by up to 2e-2
@@ -41,12 +41,12 @@ def is_trained(name):
 def main():
     golden, out = Path(sys.argv[1]), Path(sys.argv[2])
     bad = 0
-    for path in sorted(out.rglob("*.safetensors")):
+    for path in sorted([*out.rglob("*.safetensors"), *out.rglob("*.safetensors.gz")]):
         name = path.relative_to(out)
         if not (golden / name).exists():
             print(f"{name}: not committed")
             continue
-        old, new = load_file(golden / name), load_file(path)
+        old, new = load_compressed(golden / name), load_compressed(path)
         missing = sorted(key for key in old.keys() ^ new.keys() if not key.endswith("_asis"))
         in_bf16 = name.parts[0] == "bf16"
         by_norm = in_bf16 or is_trained(name)

@@ -1,12 +1,12 @@
-"""hqq's CPU quantizer -> tests/golden/hqq/quantizer.safetensors. Run in the folder that is to hold `hqq/`.
+"""hqq's CPU quantizer -> tests/golden/hqq/quantizer.safetensors.gz. Run in the folder that is to hold `hqq/`.
 
 Made with Python 3.11.7, torch 2.13.0 (CPU, one thread), hqq 0.2.8.post1, safetensors 0.8.0.
 """
 import os
 
 import torch
+from compressed import save_compressed
 from hqq_cases import STORED, W, key, quantize
-from safetensors.torch import save_file
 
 from hqq.core.quantize import Quantizer
 
@@ -42,4 +42,4 @@ for axis in (0, 1):
         case("counted_384x512", bits, axis=axis)
 
 os.makedirs("hqq", exist_ok=True)
-save_file(out, "hqq/quantizer.safetensors")
+save_compressed(out, "hqq/quantizer.safetensors.gz")

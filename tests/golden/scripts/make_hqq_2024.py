@@ -1,4 +1,4 @@
-"""hqq of March 2024 -> tests/golden/hqq/quantizer_2024.safetensors. Run in the folder that is to hold `hqq/`.
+"""hqq of March 2024 -> tests/golden/hqq/quantizer_2024.safetensors.gz. Run in the folder that is to hold `hqq/`.
 
 usage: make_hqq_2024.py SOURCE     the unpacked hqq-0.1.7.tar.gz (pip download --no-deps --no-binary :all: hqq==0.1.7)
 
@@ -11,8 +11,8 @@ import sys
 
 sys.path.insert(0, sys.argv[1])
 import torch
+from compressed import save_compressed
 from hqq_cases import W, key, quantize
-from safetensors.torch import save_file
 
 from hqq.core.quantize import BaseQuantizeConfig, Quantizer
 
@@ -53,4 +53,4 @@ for axis in (0, 1):
     case("counted_384x512", 2, axis=axis, quant_scale=True)
 
 os.makedirs("hqq", exist_ok=True)
-save_file(out, "hqq/quantizer_2024.safetensors")
+save_compressed(out, "hqq/quantizer_2024.safetensors.gz")

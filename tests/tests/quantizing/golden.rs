@@ -1,7 +1,6 @@
 //! The peer's golden files -> the expected bytes and numbers of a weight.
 
-use std::path::Path;
-
+use espalier_tests::golden_bytes;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value as Json;
@@ -11,10 +10,7 @@ pub struct Golden(pub Vec<u8>);
 
 impl Golden {
     pub fn open(name: &str) -> Golden {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("golden/bnb")
-            .join(name);
-        Golden(std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+        Golden(golden_bytes(&format!("bnb/{name}")))
     }
 
     pub fn tensors(&self) -> SafeTensors<'_> {
