@@ -23,7 +23,7 @@ use crate::declaration::Declaration;
 pub const ABI_MAJOR: u32 = 0;
 
 /// Raised by every change of the boundary; `ABI.md` has the rules and what each version added.
-pub const ABI_MINOR: u32 = 9;
+pub const ABI_MINOR: u32 = 10;
 
 /// The oldest minor version of this major version whose plugins still load. While the major version
 /// is 0, a change may drop older plugins and then raises it. From 1.0 on it stays 0.
