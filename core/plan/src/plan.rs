@@ -180,12 +180,12 @@ pub fn make(
     let memory = MemoryPlan::new(
         (&program, generator.as_ref()),
         &layout.sizes(),
-        0,
+        [0, group_bytes(&demand, &shard_layout)],
         [host.program, loading],
     );
     let flops = Flops::of(&program);
     let groups = ParamGroups::of(&config.optim, &params, training);
-    let host_calls = demand.world.ranks > 1 && !demand.joins_devices;
+    let host_calls = demand.world.ranks > 1 && demand.device_group_bytes.is_none();
     Ok(RunPlan {
         model,
         sites,
@@ -211,6 +211,15 @@ pub fn make(
         memory,
         flops,
     })
+}
+
+/// Bytes of a device that the collective of its groups takes: of all ranks, of those with the same
+/// weights' parts, and of those that share weights, as far as there are several.
+fn group_bytes(demand: &Demand, shard_layout: &ShardLayout) -> u64 {
+    let ranks = u64::from(demand.world.ranks);
+    let parts = shard_layout.parts;
+    let several = [ranks, parts, ranks / parts].map(|members| u64::from(members > 1));
+    demand.device_group_bytes.unwrap_or(0) * several.iter().sum::<u64>()
 }
 
 /// All params of a run.
@@ -258,10 +267,11 @@ impl RunPlan {
             loading,
             ..
         } = self.memory;
+        let groups = group_bytes(&self.demand, &self.shard_layout);
         self.memory = MemoryPlan::new(
             (&self.program, self.generator.as_ref()),
             &self.storage_layout().sizes(),
-            workspace,
+            [workspace, groups],
             [program, loading],
         );
         Ok(())

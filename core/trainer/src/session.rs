@@ -195,7 +195,7 @@ impl Session {
             },
             generation: Some(generation),
             world: opened_model.world,
-            joins_devices: opened_model.collectives.devices.is_some(),
+            device_group_bytes: opened_model.collectives.device_group_bytes(),
             micro_batches: 1,
         };
         opened_model.plan(demand, None, &Meter::whole_process())

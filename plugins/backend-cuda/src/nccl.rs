@@ -79,6 +79,10 @@ impl Collective for Nccl {
         })
     }
 
+    fn device_bytes(&self) -> Result<u64> {
+        Ok(sums::RECEIVED_BYTES as u64)
+    }
+
     fn invite(&self) -> Result<Vec<u8>> {
         let library = self.library()?;
         let mut id = ncclUniqueId { internal: [0; 128] };

@@ -10,7 +10,7 @@ use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use crate::declaration::Instance;
 use crate::role::{Collective, CollectiveCall, CollectiveInfo, CollectiveOp, Group, JoinRequest};
-use crate::{DType, PluginError, Result};
+use crate::{DType, ErrorCode, PluginError, Result};
 
 /// Version of [`CollectiveTable`].
 pub const COLLECTIVE_VERSION: u32 = 1;
@@ -137,6 +137,14 @@ impl Collective for CollectiveProxy {
 
     fn invite(&self) -> Result<Vec<u8>> {
         self.handle.call("invite", &())
+    }
+
+    fn device_bytes(&self) -> Result<u64> {
+        match self.handle.call("device_bytes", &()) {
+            // Built for an interface before 0.10.
+            Err(error) if error.code == ErrorCode::UNSUPPORTED => Ok(0),
+            answer => answer,
+        }
     }
 
     fn join(&self, request: &JoinRequest) -> Result<Box<dyn Group>> {

@@ -48,7 +48,7 @@ pub const METHODS: [(Role, &[&str]); 6] = [
         ],
     ),
     (Role::BACKEND, &["devices", "ops"]),
-    (Role::COLLECTIVE, &["describe", "invite"]),
+    (Role::COLLECTIVE, &["describe", "invite", "device_bytes"]),
 ];
 
 /// The functions of every component.
@@ -155,6 +155,9 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             (Instance::Backend(backend), "ops") => to_bytes(&backend.ops()?),
             (Instance::Collective(collective), "describe") => to_bytes(&collective.describe()?),
             (Instance::Collective(collective), "invite") => to_bytes(&collective.invite()?),
+            (Instance::Collective(collective), "device_bytes") => {
+                to_bytes(&collective.device_bytes()?)
+            }
             (_, other) => Err(PluginError::unsupported(format!(
                 "no method `{other}` here"
             ))),

@@ -235,6 +235,15 @@ pub trait Collective: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Bytes of a member's device that each of its groups takes, beside the memory of libraries; 0
+    /// for a collective on the host.
+    ///
+    /// # Errors
+    /// Those of the plugin.
+    fn device_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Joins a group, and returns when all of its members have joined.
     ///
     /// # Errors

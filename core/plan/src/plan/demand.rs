@@ -97,8 +97,9 @@ pub struct Demand {
     pub generation: Option<Generation>,
     /// All ranks, and those of this process.
     pub world: World,
-    /// Whether a collective of the devices moves the weights and gradients of the ranks.
-    pub joins_devices: bool,
+    /// The bytes of each group of the collective of devices that moves the weights and gradients of
+    /// the ranks; `None` where the host's collective moves them.
+    pub device_group_bytes: Option<u64>,
     /// Most micro-batches of a rank in a step; 0 where unknown.
     pub micro_batches: u64,
 }

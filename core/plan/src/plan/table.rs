@@ -33,6 +33,8 @@ pub struct MemoryPlan {
     /// Regions of the schedule: gathered weights, and gradients before they are reduced. 0 on one
     /// rank without offload.
     pub collective: u64,
+    /// What the collective of devices keeps for its groups.
+    pub groups: u64,
     /// The program itself: its data, the training rows, the tokenizer.
     pub program: u64,
     /// While loading: one weight in f32 and the encoder's workspace, besides weights and trainable
@@ -44,11 +46,11 @@ impl MemoryPlan {
     /// The memory of a program's run, and of the generator in the same arena, if any.
     ///
     /// # Units
-    /// `program_bytes` and `loading_bytes` in bytes; see the fields of those names.
+    /// All in bytes; see the fields of those names.
     pub fn new(
         (program, generator): (&Program, Option<&Program>),
         sizes: &Sizes,
-        workspace: u64,
+        [workspace, groups]: [u64; 2],
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
         let beyond = generator.map_or(0, |generator| {
@@ -67,6 +69,7 @@ impl MemoryPlan {
             kv_cache: program.arena.cache + beyond,
             workspace,
             collective: sizes.regions,
+            groups,
             program: program_bytes,
             loading: loading_bytes,
         }
@@ -98,7 +101,7 @@ impl MemoryPlan {
     }
 
     /// The categories of a step with their names, in the order in which they are printed.
-    pub fn categories(&self) -> [(&'static str, u64); 11] {
+    pub fn categories(&self) -> [(&'static str, u64); 12] {
         [
             ("weights", self.weights),
             ("trainable params", self.trainable),
@@ -110,6 +113,7 @@ impl MemoryPlan {
             ("kv cache", self.kv_cache),
             ("kernel workspace", self.workspace),
             ("in flight", self.collective),
+            ("device groups", self.groups),
             ("program", self.program),
         ]
     }

@@ -29,6 +29,8 @@ pub struct DeviceCollective {
     pub collective: Chosen<dyn Collective>,
     /// Name of the backend whose devices it joins.
     pub backend: String,
+    /// Bytes that each group takes on a device.
+    pub group_bytes: u64,
 }
 
 impl Collectives {
@@ -69,6 +71,11 @@ impl Collectives {
             chosen.devices = Some(selection.on_devices(&name)?);
         }
         Ok(chosen)
+    }
+
+    /// The bytes of each group of the devices; `None` where no collective joins them.
+    pub fn device_group_bytes(&self) -> Option<u64> {
+        Some(self.devices.as_ref()?.group_bytes)
     }
 
     /// Where they came from.
@@ -116,9 +123,12 @@ impl Selection<'_> {
                     .to_owned(),
             }));
         }
+        let group_bytes = collective.plugin.device_bytes();
+        let group_bytes = group_bytes.map_err(|error| collective.failed("device_bytes", error))?;
         Ok(DeviceCollective {
             collective,
             backend,
+            group_bytes,
         })
     }
 

@@ -177,7 +177,7 @@ impl<'a> OpenedModel<'a> {
                 .and_then(|data| data.questions.as_ref())
                 .map(|questions| questions.demand().of_rank(self.world.ranks)),
             world: self.world,
-            joins_devices: self.collectives.devices.is_some(),
+            device_group_bytes: self.collectives.device_group_bytes(),
             micro_batches: of_a_step.div_ceil(u64::from(self.world.ranks)),
         };
         self.plan(demand, data, meter)

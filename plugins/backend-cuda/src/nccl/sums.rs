@@ -13,8 +13,8 @@ use crate::current;
 use crate::modules::{Function, Modules};
 use crate::sources::ORDERED_SUM;
 
-/// Bytes of a group's memory for what members receive before it is added. No plan counts them.
-const RECEIVED_BYTES: usize = 16 << 20;
+/// Bytes of a group's memory for what members receive before it is added.
+pub const RECEIVED_BYTES: usize = 16 << 20;
 
 /// A multiple of bytes at which a slot begins.
 const SLOT_ALIGNMENT: usize = 256;
