@@ -4,12 +4,14 @@
 mod hosts;
 use espalier_torture::training;
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use espalier_conformance::largest;
 use espalier_samples::{Facility, assert_reports_skip, lacks, mpi_folder, mpirun};
 use hosts::TwoHosts;
-use training::{Trained, Training, trained};
+use training::{Trained, Training, messages, refused, trained};
 
 /// LoRA on a packed base, sharded over all ranks and streamed from the host.
 const SHARDED: &str = "--set model.compute=f32 --set adapter.lora.rank=4 --set sharding.fsdp.offload=params+optimizer";
@@ -171,6 +173,39 @@ fn threads_of_several_processes_train_like_threads_of_one() {
         let apart = largest(pairs.map(|(both, one)| ((both - one) / one).abs()));
         assert!(apart < 1e-12, "{out}: losses are {apart} apart");
     }
+}
+
+#[test]
+fn processes_refuse_comparisons_and_swaps_and_the_run_goes_on() {
+    let training =
+        training("--plugins nf4,lora,ddp,mpi --set run.epochs=60 --set run.save_every=100000");
+    let compared = training.command_of("compare", "compared", "--arms nf4 --seeds 1");
+    let compared = mpirun(2, &compared).output().expect("mpirun starts");
+    assert_eq!(compared.status.code(), Some(2));
+    let said = messages(&compared);
+    let words = "a comparison runs in one process, found 2; next: start it without a launcher";
+    assert!(said.contains(words), "{said}");
+
+    let mut running = mpirun(2, &training.command("out", ""));
+    running.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = running.spawn().expect("mpirun starts");
+    let metrics = training.path("out/metrics.jsonl");
+    let has_step =
+        || std::fs::read_to_string(&metrics).is_ok_and(|text| text.contains("grad_norm"));
+    while !has_step() {
+        let ended = running.try_wait().expect("a child");
+        assert!(ended.is_none(), "the run ended without a step: {ended:?}");
+        sleep(Duration::from_millis(5));
+    }
+    let mut swap = Command::new(env!("CARGO_BIN_EXE_host"));
+    swap.arg("swap")
+        .arg("--run")
+        .arg(training.path("out"))
+        .arg("quantizer=nf4");
+    let swap = swap.output().expect("the host starts");
+    let words = "the run continues unchanged | all ranks in one process, found 2 | --ranks N";
+    refused(&swap, 2, words, "a swap");
+    assert!(running.wait().expect("a child").success());
 }
 
 #[test]
