@@ -3,6 +3,9 @@
 //! A strategy without the capability is tried as it is configured. With it, the planner makes one
 //! plan for each combination of the listed values. It predicts memory and time from the strategy's
 //! own schedule. List only options that change no bit of the result.
+//!
+//! An option whose values name no stage refines a plan. It is tried on the best plan of each step
+//! alone.
 
 use std::collections::BTreeMap;
 

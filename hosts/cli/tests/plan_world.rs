@@ -274,6 +274,12 @@ fn the_search_takes_the_simplest_of_the_fastest_plans_that_fit() {
     let card = 24.0 * f64::from(1 << 30);
     assert!(needs[0] > card && needs[1] <= card, "{needs:?}");
     assert_eq!(auto["chosen"]["step"], "offload", "{auto}");
+    // The bus is the limit: weights that are fetched once for several micro-batches are faster.
+    let options = &auto["chosen"]["choice"]["options"];
+    assert!(
+        options["micro_batches_per_fetch"].as_u64() > Some(1),
+        "{options}"
+    );
     assert!(number(auto, "/fitting") > 0.0 && number(auto, "/fitting") < number(auto, "/tried"));
 
     // The printed lines are a config of the same plan.

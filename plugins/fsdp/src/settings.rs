@@ -119,7 +119,10 @@ pub const SEARCH: &str = concat!(
     r#""params+optimizer": {"stage": "offload_weights"}}, "#,
     r#""gather": {"shards": {}, "host-direct": {"stage": "offload_weights", "world": "ranks"}}, "#,
     r#""offload_activations": {"false": {}, "#,
-    r#""true": {"stage": "offload_activations", "after": "offload_weights"}}"#,
+    r#""true": {"stage": "offload_activations", "after": "offload_weights"}}, "#,
+    r#""prefetch": {"0": {}, "1": {}, "2": {}}, "#,
+    r#""micro_batches_per_fetch": {"1": {}, "2": {}, "4": {}, "8": {}, "16": {}}, "#,
+    r#""shard_ranks": {"0": {}, "2": {"world": "machines"}, "4": {"world": "machines"}, "8": {"world": "machines"}}"#,
     r#"}}"#,
 );
 

@@ -30,6 +30,7 @@ use crate::Error;
 use crate::session::{ProcessContext, Session};
 
 use candidate::Candidate;
+use guide_stage::GuideStage;
 use passes::Passes;
 
 pub use choice::Choice;
@@ -90,7 +91,7 @@ impl Search<'_> {
             process_context.rows =
                 Session::rows_to_plan(self.resolved, &process_context, observer)?;
         }
-        let mut tried = Vec::new();
+        let (mut tried, mut refined) = (Vec::new(), Vec::new());
         let mut refusals: Vec<Option<Error>> = candidates.iter().map(|_| None).collect();
         let mut speeds = None;
         for passes in passes::all(self.resolved, world) {
@@ -100,18 +101,28 @@ impl Search<'_> {
                 None => *speeds.insert(self.speeds(&session)?),
             };
             let work = self.work(&session, passes)?;
+            let mut make = |candidate: &Candidate| -> Result<Tried, Error> {
+                let plan = &mut session.run.plan;
+                plan.shard_by(&candidate.sharding)?;
+                let machines = (&self.asked.assumed, memory::available_bytes());
+                let choice = candidate.choice(passes);
+                Ok(Tried::new(choice, plan, machines, work, speeds))
+            };
+            let mut made = Vec::new();
             for (candidate, refusal) in candidates.iter().zip(&mut refusals) {
-                match session.run.plan.shard_by(&candidate.sharding) {
-                    Ok(()) => {
-                        let choice = candidate.choice(passes);
-                        let plan = &session.run.plan;
-                        let machines = (&self.asked.assumed, memory::available_bytes());
-                        tried.push(Tried::new(choice, plan, machines, work, speeds));
-                    }
-                    Err(error) => *refusal = Some(error.into()),
+                match make(candidate) {
+                    Ok(one) => made.push((candidate, one)),
+                    Err(error) => *refusal = Some(error),
                 }
             }
+            for candidate in best_of_steps(&made) {
+                let further = candidate.refined(&registry, process_context.services);
+                refined.extend(further.filter_map(|candidate| make(&candidate).ok()));
+            }
+            tried.extend(made.into_iter().map(|(_, one)| one));
         }
+        // Of equal plans the first is taken: options that gain nothing keep their defaults.
+        tried.extend(refined);
         let Some(chosen) = tried::best(&tried).cloned() else {
             return Err(refusals.into_iter().flatten().next().expect("one refused"));
         };
@@ -210,6 +221,18 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// The candidates of the best plans that nearly fit, one for each step of the guide.
+fn best_of_steps<'c>(made: &[(&'c Candidate, Tried)]) -> Vec<&'c Candidate> {
+    let of_step = |step| {
+        let plans = made.iter().map(|(_, one)| one);
+        let best = tried::best(plans.filter(|one| one.step == step))?;
+        let mut plans = made.iter().filter(|(_, one)| one.nearly_fits());
+        let (candidate, _) = plans.find(|(_, one)| std::ptr::eq(one, best))?;
+        Some(*candidate)
+    };
+    GuideStage::ALL.into_iter().filter_map(of_step).collect()
 }
 
 /// The message of a strategy's refusal.

@@ -21,6 +21,10 @@ pub(super) struct Candidate {
     pub sharding: Chosen<dyn Sharding>,
     /// The searched values of its options.
     set: OptionSet,
+    /// All values that it was created with.
+    options: Section,
+    /// The values of the options that refine a plan, one set for each combination.
+    refinements: Vec<Section>,
     /// The defaults of its options.
     defaults: Section,
 }
@@ -43,6 +47,34 @@ impl Candidate {
             stage: self.set.stage,
             defaults: self.defaults.clone(),
         }
+    }
+
+    /// This strategy with each other combination of the options that refine a plan. What the
+    /// strategy does not accept beside the other values is left out.
+    pub fn refined<'s>(
+        &'s self,
+        registry: &'s Registry,
+        services: &'static dyn Services,
+    ) -> impl Iterator<Item = Candidate> + use<'s> {
+        let with = |(values, further): (&Section, &Section)| -> Section {
+            let values = values.clone().into_iter();
+            values.chain(further.clone()).collect()
+        };
+        self.refinements.iter().filter_map(move |further| {
+            let options = with((&self.options, further));
+            let name = &self.sharding.identity.component;
+            let sharding = Chosen::sharding(registry, name, &options, services).ok()?;
+            Some(Candidate {
+                sharding,
+                set: OptionSet {
+                    values: with((&self.set.values, further)),
+                    stage: self.set.stage,
+                },
+                options,
+                refinements: Vec::new(),
+                defaults: self.defaults.clone(),
+            })
+        })
     }
 }
 
@@ -72,6 +104,7 @@ pub(super) fn all(
             continue;
         }
         let mut sets = option_sets(&component.options, &spec, &given, world);
+        let refinements = refinements(&component.options, &spec, &given, world);
         if sets.is_empty() && is_named {
             sets.push(OptionSet {
                 values: Section::new(),
@@ -84,6 +117,8 @@ pub(super) fn all(
             candidates.push(Candidate {
                 sharding: Chosen::sharding(registry, &name, &all, services)?,
                 set,
+                options: all,
+                refinements: refinements.clone(),
                 defaults: defaults(&component.options),
             });
         }
@@ -114,12 +149,64 @@ fn option_sets(
     given: &Section,
     world: World,
 ) -> Vec<OptionSet> {
+    let sets = combinations(declared, spec, world, |option, values| {
+        !given.contains_key(&option.name) && !refines(values)
+    });
+    let whole = |values: &Section| -> Section {
+        let given = given.clone().into_iter();
+        given.chain(values.clone()).collect()
+    };
+    let sets = sets
+        .into_iter()
+        .filter(|set| each_value_saves(spec, &whole(set)));
+    let sets = sets.map(|values| OptionSet {
+        stage: stage_of(spec, &whole(&values)),
+        values,
+    });
+    sets.collect()
+}
+
+/// All combinations of the values of options that refine a plan, without defaults.
+fn refinements(
+    declared: &[OptionDescriptor],
+    spec: &SearchSpec,
+    given: &Section,
+    world: World,
+) -> Vec<Section> {
+    let mut sets = combinations(declared, spec, world, |option, values| {
+        !given.contains_key(&option.name) && refines(values)
+    });
+    let defaults = defaults(declared);
+    for set in &mut sets {
+        set.retain(|name, value| defaults[name] != *value);
+    }
+    sets.retain(|set| !set.is_empty());
+    sets
+}
+
+/// Whether no value of an option is a step of saving memory. Such options are tried on the best
+/// plan of each step alone.
+fn refines(values: &BTreeMap<String, ValueSpec>) -> bool {
+    values.values().all(|value| {
+        [value.stage, value.after]
+            .iter()
+            .all(|&stage| stage == MemoryStage::Replicate)
+    })
+}
+
+/// All combinations of the values, declared for this world, of the options that `is_taken` takes.
+fn combinations(
+    declared: &[OptionDescriptor],
+    spec: &SearchSpec,
+    world: World,
+    is_taken: impl Fn(&OptionDescriptor, &BTreeMap<String, ValueSpec>) -> bool,
+) -> Vec<Section> {
     let mut sets = vec![Section::new()];
     for option in declared {
         let Some(values) = spec.options.get(&option.name) else {
             continue;
         };
-        if given.contains_key(&option.name) {
+        if !is_taken(option, values) {
             continue;
         }
         let tried: Vec<Json> = in_order(option, values)
@@ -137,18 +224,7 @@ fn option_sets(
         };
         sets = sets.iter().flat_map(with).collect();
     }
-    let whole = |values: &Section| -> Section {
-        let given = given.clone().into_iter();
-        given.chain(values.clone()).collect()
-    };
-    let sets = sets
-        .into_iter()
-        .filter(|set| each_value_saves(spec, &whole(set)));
-    let sets = sets.map(|values| OptionSet {
-        stage: stage_of(spec, &whole(&values)),
-        values,
-    });
-    sets.collect()
+    sets
 }
 
 /// Keys in the order of the option's range; numbers, which a range does not list, in ascending

@@ -13,6 +13,9 @@ use crate::bytes::Bytes;
 /// Times with a smaller relative difference count as equal: the prediction is less accurate.
 const SAME: f64 = 0.005;
 
+/// Share of the available memory by which a plan that nearly fits exceeds it, at most.
+const NEARLY: f64 = 0.25;
+
 /// A search keeps 1 / `RESERVE` of a device's estimated memory free: the accuracy of plans.
 const RESERVE: u64 = 20;
 
@@ -106,6 +109,11 @@ impl Tried {
     fn strain(&self) -> f64 {
         let device = self.device.map_or(0.0, |room| room.strain());
         device.max(self.host.strain())
+    }
+
+    /// Whether it fits, or nearly: other options of the same step may make it fit.
+    pub(super) fn nearly_fits(&self) -> bool {
+        self.strain() <= 1.0 + NEARLY
     }
 
     /// The insufficient memory, in words.

@@ -15,6 +15,10 @@ fn declared() -> Vec<OptionDescriptor> {
         option("keep", "text", "device | host"),
         option("late", "bool", ""),
         option("reduce_dtype", "text", "f32 | bf16"),
+        OptionDescriptor {
+            default: 1.into(),
+            ..option("ahead", "integer", "0..=4")
+        },
     ]
 }
 
@@ -23,7 +27,8 @@ fn spec() -> SearchSpec {
             "cut": {"weights": {"stage": "shard_weights"}, "state": {"stage": "shard_state", "world": "ranks"},
                     "groups": {"stage": "shard_weights", "world": "machines"}},
             "keep": {"device": {"world": "ranks"}, "host": {"stage": "offload_weights"}},
-            "late": {"false": {}, "true": {"stage": "offload_activations", "after": "offload_weights"}}}}"#;
+            "late": {"false": {}, "true": {"stage": "offload_activations", "after": "offload_weights"}},
+            "ahead": {"0": {}, "1": {}, "2": {"world": "ranks"}}}}"#;
     serde_json::from_str(text).expect("a spec")
 }
 
@@ -83,4 +88,20 @@ fn values_of_the_user_are_kept_and_count() {
     );
     // The user can request a value that the search omits in this world.
     assert_eq!(sets(&[("keep", "device")], World::ONE).len(), 1);
+}
+
+#[test]
+fn options_that_save_no_memory_refine_the_other_sets() {
+    assert!(
+        sets(&[], World::threads(2))
+            .iter()
+            .all(|set| !set.values.contains_key("ahead"))
+    );
+    let refined = |given: &Section, world| refinements(&declared(), &spec(), given, world);
+    let ahead = |value: i32| Section::from_iter([("ahead".to_owned(), value.into())]);
+    // The default is no refinement.
+    let none = Section::new();
+    assert_eq!(refined(&none, World::threads(2)), [ahead(0), ahead(2)]);
+    assert_eq!(refined(&none, World::ONE), [ahead(0)]);
+    assert_eq!(refined(&ahead(4), World::threads(2)), []);
 }
