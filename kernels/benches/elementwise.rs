@@ -54,10 +54,19 @@ fn ops<E: Element>() {
     let run = |op: &str, body: &mut dyn FnMut()| time(&dtype, op, n, body);
 
     run("rms_norm", &mut || {
-        rms_norm::rms_norm(S, &a, &w, 1e-5, &mut y)
+        rms_norm::rms_norm(S, rms_norm::Rounded, &a, &w, 1e-5, &mut y)
     });
     run("rms_norm_backward", &mut || {
-        rms_norm::rms_norm_backward(S, &a, &w, &b, 1e-5, Added::Nothing, &mut y)
+        rms_norm::rms_norm_backward(
+            S,
+            rms_norm::Rounded,
+            &a,
+            &w,
+            &b,
+            1e-5,
+            Added::Nothing,
+            &mut y,
+        )
     });
     run("rms_norm_weight_backward", &mut || {
         rms_norm::rms_norm_backward_weight(S, &a, &b, 1e-5, &mut inverse, &mut dw);

@@ -39,6 +39,7 @@ pub mod scale_channels;
 pub mod sgd;
 pub mod simd;
 pub mod sinusoids;
+pub mod slice_columns;
 pub mod split;
 pub mod stochastic;
 pub mod swiglu;

@@ -1,7 +1,8 @@
 //! Rows -> rows of unit root mean square, times a weight; and the gradients of both.
 //!
 //! `r_t = 1 / sqrt(mean_d x_td^2 + eps)`, `n_td = round(x_td r_t)`, `y_td = n_td w_d`: the row is
-//! rounded to its dtype before the weight, as Hugging Face's `LlamaRMSNorm` does.
+//! rounded to its dtype before the weight, as Hugging Face's `LlamaRMSNorm` does. With an offset `o`
+//! `y_td = x_td r_t (o + w_d)` is rounded once, as `Gemma2RMSNorm` does: see [`Form`].
 
 use espalier_interface::Services;
 
@@ -10,6 +11,44 @@ use crate::columns::add_sums;
 use crate::element::{Element, Real, convert_real};
 use crate::split::{chunks_mut, rows_per_chunk};
 use crate::{lanes, simd::vectorized};
+
+/// What is multiplied to a norm.
+pub trait Form<E: Element>: Copy + Sync {
+    /// The factor of a column, of the column's weight.
+    fn factor(self, weight: E::Acc) -> E::Acc;
+    /// What it multiplies, of `x r`.
+    fn normal(self, normal: E::Acc) -> E::Acc;
+}
+
+/// The weight, of a norm that is rounded first.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounded;
+
+impl<E: Element> Form<E> for Rounded {
+    #[inline(always)]
+    fn factor(self, weight: E::Acc) -> E::Acc {
+        weight
+    }
+    #[inline(always)]
+    fn normal(self, normal: E::Acc) -> E::Acc {
+        E::store(normal).load()
+    }
+}
+
+/// This number and the weight, of a norm that is not rounded.
+#[derive(Clone, Copy, Debug)]
+pub struct Offset(pub f64);
+
+impl<E: Element> Form<E> for Offset {
+    #[inline(always)]
+    fn factor(self, weight: E::Acc) -> E::Acc {
+        E::Acc::from_f64(self.0) + weight
+    }
+    #[inline(always)]
+    fn normal(self, normal: E::Acc) -> E::Acc {
+        normal
+    }
+}
 
 /// `1 / sqrt(mean(row^2) + eps)`.
 #[inline(always)]
@@ -23,12 +62,13 @@ fn inverse_rms<E: Element>(row: &[E], eps: f64) -> E::Acc {
     E::Acc::ONE / (mean + E::Acc::from_f64(eps)).sqrt()
 }
 
-/// Writes `y = round(x r) w`.
+/// Writes `y = round(x r) w`, or what another `form` says.
 ///
 /// # Shapes
 /// `x`, `y`: `[T, D]`; `weight`: `[D]`, in any float dtype.
 pub fn rms_norm<E: Element, W: Element>(
     services: &dyn Services,
+    form: impl Form<E>,
     x: &[E],
     weight: &[W],
     eps: f64,
@@ -47,8 +87,8 @@ pub fn rms_norm<E: Element, W: Element>(
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                     let r = inverse_rms(x, eps);
                     for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-                        let w: E::Acc = convert_real(w.load());
-                        *y = E::store(E::store(x.load() * r).load() * w);
+                        let w = form.factor(convert_real(w.load()));
+                        *y = E::store(form.normal(x.load() * r) * w);
                     }
                 }
             },
@@ -56,13 +96,15 @@ pub fn rms_norm<E: Element, W: Element>(
     });
 }
 
-/// Writes the input's gradient, `dx = r (g - x r^2 mean(g x))` with `g = dy w`, rounded, or as
-/// `added` says the rounded sum of it and other values.
+/// Writes the input's gradient, `dx = r (g - x r^2 mean(g x))` with `g = dy w`, w as `form` says,
+/// rounded, or as `added` says the rounded sum of it and other values.
 ///
 /// # Shapes
 /// `x`, `dy`, `dx` and what is added: `[T, D]`; `weight`: `[D]`.
+#[expect(clippy::too_many_arguments, reason = "the operands of the op")]
 pub fn rms_norm_backward<E: Element, W: Element>(
     services: &dyn Services,
+    form: impl Form<E>,
     x: &[E],
     weight: &[W],
     dy: &[E],
@@ -91,12 +133,12 @@ pub fn rms_norm_backward<E: Element, W: Element>(
                     let first = start + row * width;
                     let (x, dy) = (&x[first..first + width], &dy[first..first + width]);
                     let r = inverse_rms(x, eps);
-                    let dot = weighted_dot(x, dy, weight);
+                    let dot = weighted_dot(form, x, dy, weight);
                     let pull = dot / E::Acc::from_f64(width as f64) * r * r;
                     let gradient = x.iter().zip(dy).zip(weight).map(
                         #[inline(always)]
                         |((x, dy), w)| {
-                            let w: E::Acc = convert_real(w.load());
+                            let w = form.factor(convert_real(w.load()));
                             E::store(r * (dy.load() * w - x.load() * pull))
                         },
                     );
@@ -131,7 +173,12 @@ fn store_row<E: Element>(values: impl Iterator<Item = E>, added: Added<'_, E>, o
 
 /// `sum_d x_d dy_d w_d`, in lanes.
 #[inline(always)]
-fn weighted_dot<E: Element, W: Element>(x: &[E], dy: &[E], weight: &[W]) -> E::Acc {
+fn weighted_dot<E: Element, W: Element>(
+    form: impl Form<E>,
+    x: &[E],
+    dy: &[E],
+    weight: &[W],
+) -> E::Acc {
     const BLOCK: usize = lanes::LANES;
     let mut total = [E::Acc::ZERO; BLOCK];
     for ((x, dy), w) in x
@@ -140,7 +187,7 @@ fn weighted_dot<E: Element, W: Element>(x: &[E], dy: &[E], weight: &[W]) -> E::A
         .zip(weight.chunks(BLOCK))
     {
         for (((lane, &x), &dy), &w) in total.iter_mut().zip(x).zip(dy).zip(w) {
-            let w: E::Acc = convert_real(w.load());
+            let w = form.factor(convert_real(w.load()));
             *lane += dy.load() * w * x.load();
         }
     }
@@ -151,12 +198,14 @@ fn weighted_dot<E: Element, W: Element>(x: &[E], dy: &[E], weight: &[W]) -> E::A
     )
 }
 
-/// Adds the weight's gradient: `dweight_d += sum_t dy_td n_td`, tokens in order, in spans of 64.
+/// Adds the weight's gradient: `dweight_d += sum_t dy_td n_td`, n as `form` says, tokens in order,
+/// in spans of 64.
 ///
 /// # Shapes
 /// `x`, `dy`: `[T, D]`; `inverse`: `[T]`, overwritten with `r_t`; `dweight`: `[D]`.
 pub fn rms_norm_backward_weight<E: Element, G: Element>(
     services: &dyn Services,
+    form: impl Form<E>,
     x: &[E],
     dy: &[E],
     eps: f64,
@@ -198,7 +247,7 @@ pub fn rms_norm_backward_weight<E: Element, G: Element>(
             let r = inverse[token];
             let pairs = dy[first..].iter().zip(&x[first..]);
             for (sum, (&dy, &x)) in sums.iter_mut().zip(pairs) {
-                *sum += dy.load() * E::store(x.load() * r).load();
+                *sum += dy.load() * form.normal(x.load() * r);
             }
         },
     );
@@ -213,25 +262,30 @@ mod tests {
 
     const EPS: f64 = 1e-5;
 
-    fn forward(x: &[f64], w: &[f64]) -> Vec<f64> {
+    fn forward(form: impl Form<f64>, x: &[f64], w: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; x.len()];
-        rms_norm(&Serial, x, w, EPS, &mut y);
+        rms_norm(&Serial, form, x, w, EPS, &mut y);
         y
     }
 
     #[test]
     fn gradients_are_the_differences() {
+        gradients(Rounded);
+        gradients(Offset(1.0));
+    }
+
+    fn gradients(form: impl Form<f64>) {
         let (t, d) = (3, 37);
         let x = check::numbers(t * d, 1);
         let w = check::numbers(d, 2);
         let dy = check::numbers(t * d, 3);
         let mut dx = vec![0.0; t * d];
-        rms_norm_backward(&Serial, &x, &w, &dy, EPS, Added::Nothing, &mut dx);
-        check::gradient(|x| check::dot(&forward(x, &w), &dy), &x, &dx);
+        rms_norm_backward(&Serial, form, &x, &w, &dy, EPS, Added::Nothing, &mut dx);
+        check::gradient(|x| check::dot(&forward(form, x, &w), &dy), &x, &dx);
         let (mut dw, mut inverse) = (vec![0.5; d], vec![0.0; t]);
-        rms_norm_backward_weight(&Serial, &x, &dy, EPS, &mut inverse, &mut dw);
+        rms_norm_backward_weight(&Serial, form, &x, &dy, EPS, &mut inverse, &mut dw);
         dw.iter_mut().for_each(|g| *g -= 0.5);
-        check::gradient(|w| check::dot(&forward(&x, w), &dy), &w, &dw);
+        check::gradient(|w| check::dot(&forward(form, &x, w), &dy), &w, &dw);
     }
 
     #[test]
@@ -243,7 +297,7 @@ mod tests {
         });
         let w = check::floats(&check::numbers(d, 4));
         let gradient = |added: Added<'_, half::bf16>, mut dx: Vec<half::bf16>| {
-            rms_norm_backward(&Serial, &x, &w, &dy, EPS, added, &mut dx);
+            rms_norm_backward(&Serial, Rounded, &x, &w, &dy, EPS, added, &mut dx);
             dx
         };
         let plain = gradient(Added::Nothing, dy.clone());
@@ -255,6 +309,12 @@ mod tests {
 
     #[test]
     fn f32_and_threads_agree() {
+        agreement(Rounded, Rounded);
+        agreement(Offset(1.0), Offset(1.0));
+    }
+
+    /// With the form in f32, and in f64.
+    fn agreement(form: impl Form<f32>, exact: impl Form<f64>) {
         let (t, d) = (300, 100);
         let (x, w) = (check::numbers(t * d, 1), check::numbers(d, 2));
         let dy = check::numbers(t * d, 3);
@@ -262,15 +322,15 @@ mod tests {
         let run = |services: &dyn Services| {
             let (mut y, mut dx) = (vec![0f32; t * d], vec![0f32; t * d]);
             let (mut dw, mut inverse) = (vec![0f32; d], vec![0f32; t]);
-            rms_norm(services, &xf, &wf, EPS, &mut y);
-            rms_norm_backward(services, &xf, &wf, &dyf, EPS, Added::Nothing, &mut dx);
-            rms_norm_backward_weight(services, &xf, &dyf, EPS, &mut inverse, &mut dw);
+            rms_norm(services, form, &xf, &wf, EPS, &mut y);
+            rms_norm_backward(services, form, &xf, &wf, &dyf, EPS, Added::Nothing, &mut dx);
+            rms_norm_backward_weight(services, form, &xf, &dyf, EPS, &mut inverse, &mut dw);
             (y, dx, dw)
         };
         check::same_on_two_threads(run);
-        check::close(&run(&Serial).0, &forward(&x, &w), 1e-6);
+        check::close(&run(&Serial).0, &forward(exact, &x, &w), 1e-6);
         let mut dw = vec![0.0f64; d];
-        rms_norm_backward_weight(&Serial, &x, &dy, EPS, &mut vec![0.0; t], &mut dw);
+        rms_norm_backward_weight(&Serial, exact, &x, &dy, EPS, &mut vec![0.0; t], &mut dw);
         check::close(&run(&Serial).2, &dw, 1e-5);
     }
 }

@@ -1,8 +1,11 @@
-//! Gate and up rows -> `silu(gate) * up`, and the gradients of both.
+//! Gate and up rows -> `silu(gate) * up` or `gelu(gate) * up`, and the gradients of both.
 //!
-//! `s = 1 / (1 + e^-g)`, `y = g s u`; `dg = dy u s (1 + g (1 - s))`, `du = dy g s`.
+//! `s = 1 / (1 + e^-z)`, `y = g s u`; `dg = dy u s (1 + g z' (1 - s))`, `du = dy g s`. SwiGLU has
+//! `z = g`; GELU's approximation by the hyperbolic tangent is `z = 2 k (g + c g^3)` ([`GELU_SLOPE`],
+//! [`GELU_CUBE`]).
 
 use espalier_interface::Services;
+use espalier_interface::op::{GELU_CUBE, GELU_SLOPE};
 
 use crate::element::{Element, Real};
 use crate::simd::vectorized;
@@ -13,14 +16,66 @@ fn sigmoid<R: Real>(x: R) -> R {
     R::ONE / (R::ONE + (-x).exp())
 }
 
+/// The argument of a gate's sigmoid.
+trait Gate: Copy + Sync {
+    /// `z` of `g`.
+    fn argument<R: Real>(self, g: R) -> R;
+    /// `g z'`.
+    fn slope<R: Real>(self, g: R) -> R;
+}
+
+/// `z = g`.
+#[derive(Clone, Copy)]
+struct Silu;
+
+impl Gate for Silu {
+    #[inline(always)]
+    fn argument<R: Real>(self, g: R) -> R {
+        g
+    }
+    #[inline(always)]
+    fn slope<R: Real>(self, g: R) -> R {
+        g
+    }
+}
+
+/// `z = 2 k g (1 + c g^2)`.
+#[derive(Clone, Copy)]
+struct Gelu;
+
+impl Gate for Gelu {
+    #[inline(always)]
+    fn argument<R: Real>(self, g: R) -> R {
+        let bend = R::ONE + R::from_f64(GELU_CUBE) * (g * g);
+        R::from_f64(GELU_SLOPE) * g * bend
+    }
+    #[inline(always)]
+    fn slope<R: Real>(self, g: R) -> R {
+        let bend = R::ONE + R::from_f64(3.0 * GELU_CUBE) * (g * g);
+        R::from_f64(GELU_SLOPE) * g * bend
+    }
+}
+
 /// Writes `y = silu(gate) * up`, rounded once.
 ///
 /// # Shapes
 /// All `[T, F]`.
 pub fn swiglu<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut [E]) {
+    gated(services, Silu, gate, up, y);
+}
+
+/// Writes `y = gelu(gate) * up`, rounded once.
+///
+/// # Shapes
+/// All `[T, F]`.
+pub fn geglu_tanh<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut [E]) {
+    gated(services, Gelu, gate, up, y);
+}
+
+fn gated<E: Element>(services: &dyn Services, form: impl Gate, gate: &[E], up: &[E], y: &mut [E]) {
     assert!(
         gate.len() == y.len() && up.len() == y.len(),
-        "swiglu: shapes disagree"
+        "a gate's shapes disagree"
     );
     chunks_mut(services, y, CHUNK, |start, y| {
         vectorized(
@@ -29,14 +84,14 @@ pub fn swiglu<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut
                 let end = start + y.len();
                 for ((y, &g), &u) in y.iter_mut().zip(&gate[start..end]).zip(&up[start..end]) {
                     let g = g.load();
-                    *y = E::store(g * sigmoid(g) * u.load());
+                    *y = E::store(g * sigmoid(form.argument(g)) * u.load());
                 }
             },
         );
     });
 }
 
-/// Writes the gradients of `gate` and `up`.
+/// Writes the gradients of `gate` and `up` of [`swiglu`].
 ///
 /// # Shapes
 /// All `[T, F]`.
@@ -48,10 +103,34 @@ pub fn swiglu_backward<E: Element>(
     dgate: &mut [E],
     dup: &mut [E],
 ) {
+    gated_backward(services, Silu, [gate, up, dy], [dgate, dup]);
+}
+
+/// Writes the gradients of `gate` and `up` of [`geglu_tanh`].
+///
+/// # Shapes
+/// All `[T, F]`.
+pub fn geglu_tanh_backward<E: Element>(
+    services: &dyn Services,
+    gate: &[E],
+    up: &[E],
+    dy: &[E],
+    dgate: &mut [E],
+    dup: &mut [E],
+) {
+    gated_backward(services, Gelu, [gate, up, dy], [dgate, dup]);
+}
+
+fn gated_backward<E: Element>(
+    services: &dyn Services,
+    form: impl Gate,
+    [gate, up, dy]: [&[E]; 3],
+    [dgate, dup]: [&mut [E]; 2],
+) {
     let n = dgate.len();
     assert!(
         gate.len() == n && up.len() == n && dy.len() == n,
-        "swiglu_backward: shapes disagree"
+        "a gate's shapes disagree"
     );
     rows_mut2(
         services,
@@ -67,8 +146,9 @@ pub fn swiglu_backward<E: Element>(
                     let inputs = gate.iter().zip(up).zip(dy);
                     for ((dg, du), ((&g, &u), &dy)) in dgate.iter_mut().zip(dup).zip(inputs) {
                         let (g, u, dy) = (g.load(), u.load(), dy.load());
-                        let s = sigmoid(g);
-                        *dg = E::store(dy * u * s * (E::Acc::ONE + g * (E::Acc::ONE - s)));
+                        let s = sigmoid(form.argument(g));
+                        let slope = E::Acc::ONE + form.slope(g) * (E::Acc::ONE - s);
+                        *dg = E::store(dy * u * s * slope);
                         *du = E::store(dy * g * s);
                     }
                 },
@@ -84,14 +164,19 @@ mod tests {
     use super::*;
     use crate::check;
 
-    fn forward(gate: &[f64], up: &[f64]) -> Vec<f64> {
+    fn forward(form: impl Gate, gate: &[f64], up: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; gate.len()];
-        swiglu(&Serial, gate, up, &mut y);
+        gated(&Serial, form, gate, up, &mut y);
         y
     }
 
     #[test]
     fn gradients_are_the_differences() {
+        gradients(Silu);
+        gradients(Gelu);
+    }
+
+    fn gradients(form: impl Gate) {
         let n = 50;
         let (g, u, dy) = (
             check::numbers(n, 1),
@@ -99,26 +184,44 @@ mod tests {
             check::numbers(n, 3),
         );
         let (mut dg, mut du) = (vec![0.0; n], vec![0.0; n]);
-        swiglu_backward(&Serial, &g, &u, &dy, &mut dg, &mut du);
-        check::gradient(|g| check::dot(&forward(g, &u), &dy), &g, &dg);
-        check::gradient(|u| check::dot(&forward(&g, u), &dy), &u, &du);
+        gated_backward(&Serial, form, [&g, &u, &dy], [&mut dg, &mut du]);
+        check::gradient(|g| check::dot(&forward(form, g, &u), &dy), &g, &dg);
+        check::gradient(|u| check::dot(&forward(form, &g, u), &dy), &u, &du);
     }
 
     #[test]
     fn f32_and_threads_agree_and_extremes_are_finite() {
+        agreement(Silu);
+        agreement(Gelu);
+    }
+
+    fn agreement(form: impl Gate) {
         let n = 2 * CHUNK + 5;
         let (mut g, u) = (check::numbers(n, 1), check::numbers(n, 2));
         (g[0], g[1]) = (-1e4, 1e4);
         let (gf, uf) = (check::floats(&g), check::floats(&u));
         let run = |services: &dyn Services| {
             let (mut y, mut dg, mut du) = (vec![0f32; n], vec![0f32; n], vec![0f32; n]);
-            swiglu(services, &gf, &uf, &mut y);
-            swiglu_backward(services, &gf, &uf, &uf, &mut dg, &mut du);
+            gated(services, form, &gf, &uf, &mut y);
+            gated_backward(services, form, [&gf, &uf, &uf], [&mut dg, &mut du]);
             (y, dg, du)
         };
         check::same_on_two_threads(run);
         let (y, dg, du) = run(&Serial);
-        check::close(&y, &forward(&g, &u), 1e-6);
+        check::close(&y, &forward(form, &g, &u), 1e-6);
         assert!(y.iter().chain(&dg).chain(&du).all(|v| v.is_finite()));
+    }
+
+    #[test]
+    fn gelu_is_its_formula_by_the_hyperbolic_tangent() {
+        let (g, u) = (check::numbers(50, 1), check::numbers(50, 2));
+        let root = (2.0 / std::f64::consts::PI).sqrt();
+        let by_tanh = g.iter().zip(&u).map(|(g, u)| {
+            let inner = root * (g + 0.044715 * g.powi(3));
+            0.5 * g * (1.0 + inner.tanh()) * u
+        });
+        for (found, expected) in forward(Gelu, &g, &u).iter().zip(by_tanh) {
+            assert!((found - expected).abs() < 1e-15, "{found}, {expected}");
+        }
     }
 }

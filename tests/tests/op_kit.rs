@@ -150,6 +150,7 @@ fn results_that_follow_from_the_workspace_are_found() {
         "linear_input_backward.4",
         "linear_weight_backward.2",
         "rms_norm_weight_backward",
+        "rms_norm_offset_weight_backward",
         "attention",
         "attention_backward",
         "attention_cached",
@@ -170,6 +171,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "linear_weight_backward.2",
         "bias_backward",
         "rms_norm_weight_backward",
+        "rms_norm_offset_weight_backward",
         "scale_channels_weight_backward",
         "param_value_backward",
         "adamw",
@@ -183,7 +185,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         let pairs = after.iter_mut().zip(before);
         pairs.for_each(|(after, before)| *after = 2.0 * before - *after);
     });
-    let subtracted = added[..7].iter().map(|op| (*op, "subtracted", mirrored));
+    let subtracted = added[..8].iter().map(|op| (*op, "subtracted", mirrored));
     all_found("must be", subtracted);
     let negated = Bug::Writes(0, |_, after| after.iter_mut().for_each(|x| *x = -*x));
     let backward = [
@@ -192,10 +194,13 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "linear_input_backward.4",
         "rms_norm_backward",
         "rms_norm_backward.2",
+        "rms_norm_offset_backward",
         "rope_backward",
         "rope_backward.2",
         "attention_backward",
         "swiglu_backward",
+        "geglu_tanh_backward",
+        "slice_columns_backward",
         "cross_entropy_backward",
     ];
     all_found("must be", backward.map(|op| (op, "negated", negated)));
@@ -275,6 +280,13 @@ fn bugs_of_other_layers_are_found() {
         request.attributes.0.remove("alpha");
     });
     let single = Bug::Request(|request| set(request, "alpha", 0.333_333));
+    let no_offset = Bug::Request(|request| set(request, "offset", 0.0));
+    let swiglu = Bug::Request(|request| request.op = "swiglu".to_owned());
+    let before = Bug::Request(|request| {
+        if let Some(first @ 2..) = request.attributes.0.get("first").and_then(Json::as_u64) {
+            set(request, "first", first - 1);
+        }
+    });
     let still = Bug::Request(|request| set(request, "alpha", 0.0));
     let tokens = Bug::Reads(0, |tokens| {
         tokens.iter_mut().for_each(|t| *t = (*t - 1).max(0))
@@ -295,6 +307,15 @@ fn bugs_of_other_layers_are_found() {
             ("rope_backward", "the next position", Bug::Reads(1, next)),
             ("swiglu", "up for gate", Bug::Swaps(0, 1)),
             ("swiglu_backward", "dup for dgate", Bug::Swaps(3, 4)),
+            ("geglu_tanh", "another gate", swiglu),
+            ("geglu_tanh", "up for gate", Bug::Swaps(0, 1)),
+            ("geglu_tanh_backward", "dup for dgate", Bug::Swaps(3, 4)),
+            ("rms_norm_offset", "no offset", no_offset),
+            ("rms_norm_offset_backward", "no offset", no_offset),
+            ("rms_norm_offset_weight_backward", "another eps", eps),
+            ("slice_columns", "the columns before", before),
+            ("slice_columns_backward", "the columns before", before),
+            ("slice_columns_backward", "nothing added", Bug::Drops(1, 4)),
             ("add", "no alpha", alpha),
             ("mul", "the last factor", Bug::Drops(1, 4)),
             ("scale", "alpha of six digits", single),

@@ -4,6 +4,7 @@
 
 pub mod arena;
 pub mod decompose;
+pub mod factors;
 pub mod flat_params;
 pub mod fuse;
 pub mod grad;

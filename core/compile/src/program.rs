@@ -17,6 +17,7 @@ use espalier_interface::{KernelRequest, PluginError};
 use self::draft::Draft;
 use self::layout::Layout;
 use crate::decompose::{self, BackendOps};
+use crate::factors;
 use crate::fuse;
 use crate::grad::{self, InputGradient};
 use crate::params::{Dtypes, Param};
@@ -199,6 +200,7 @@ pub fn compile(
         let trained = |&param: &usize| limits.cache.is_none() && params[param].trainable;
         let trainable: Vec<bool> = graph.params.iter().map(trained).collect();
         let mut backward = grad::differentiate(&mut graph, &trainable, upstream)?;
+        factors::round(&mut graph, &mut backward, dtypes)?;
         fuse::fuse(&mut graph, &mut backward, ops);
         decompose::decompose(&mut graph, &mut backward, ops, dtypes, &mut decomposed)
             .map_err(NoProgram::Lacking)?;

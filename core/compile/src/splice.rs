@@ -63,12 +63,16 @@ pub fn sites(model: &Model) -> Vec<Site> {
     sites
 }
 
+/// The ops that norm by a weight.
+const NORMS: [&str; 2] = ["rms_norm", "rms_norm_offset"];
+
 /// The norms of a model, in the order of its units.
 pub fn norms(model: &Model) -> Vec<Site> {
     let mut norms: Vec<Site> = Vec::new();
     for unit in &model.units {
         let graph = &model.graphs[unit.graph];
-        for node in graph.nodes.iter().filter(|node| node.op == "rms_norm") {
+        let is_norm = |node: &&Node| NORMS.contains(&node.op.as_str());
+        for node in graph.nodes.iter().filter(is_norm) {
             let Some(&local) = node.params.first() else {
                 continue;
             };

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use espalier_compile::decompose::{BackendOps, decompose};
+use espalier_compile::factors;
 use espalier_compile::grad::Backward;
 use espalier_compile::params::Dtypes;
 use espalier_compile::splice::{Placed, UnitGraph};
@@ -249,6 +250,7 @@ fn decomposed(graph: &Graph, ops: &BackendOps, dtypes: Dtypes) -> Result<Graph> 
             site: None,
         });
         let no_backward = &mut Backward::default();
+        factors::round(&mut unit, no_backward, dtypes)?;
         decompose(&mut unit, no_backward, ops, dtypes, &mut BTreeSet::new())?;
         nodes.extend(unit.nodes.drain(..).map(|placed| placed.node));
     }

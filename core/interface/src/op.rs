@@ -28,6 +28,7 @@ mod embedding;
 mod exp;
 mod expand;
 mod first_not_finite;
+mod geglu_tanh;
 mod graph_check;
 mod init;
 mod linear;
@@ -38,6 +39,7 @@ mod param_value;
 mod pick;
 mod request_check;
 mod rms_norm;
+mod rms_norm_offset;
 mod rope;
 mod row_max;
 mod rsqrt;
@@ -48,6 +50,7 @@ mod scale_trained;
 mod sgd;
 mod sigmoid;
 mod sinusoids;
+mod slice_columns;
 mod sum_squares;
 mod swap_halves;
 mod swiglu;
@@ -77,18 +80,21 @@ pub use div::div;
 pub use dropout::dropout;
 pub use embedding::{EmbeddingLayout, embedding};
 pub use exp::exp;
+pub use geglu_tanh::{GELU_CUBE, GELU_SLOPE, geglu_tanh};
 pub use linear::{is_power_of_two, linear};
 pub use log::log;
 pub use matmul::{Read, matmul};
 pub use mul::mul;
 pub use param_value::param_value;
 pub use rms_norm::rms_norm;
+pub use rms_norm_offset::rms_norm_offset;
 pub use rope::rope;
 pub use rsqrt::rsqrt;
-pub use scale::scale;
+pub use scale::{scale, scale_rounded, with_rounded_factor};
 pub use scale_by::scale_by;
 pub use scale_channels::scale_channels;
 pub use sigmoid::sigmoid;
+pub use slice_columns::slice_columns;
 pub use swiglu::swiglu;
 pub use tanh::tanh;
 
@@ -111,6 +117,9 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &rms_norm::RMS_NORM_BACKWARD,
     &rms_norm::RMS_NORM_BACKWARD_2,
     &rms_norm::RMS_NORM_WEIGHT_BACKWARD,
+    &rms_norm_offset::RMS_NORM_OFFSET,
+    &rms_norm_offset::RMS_NORM_OFFSET_BACKWARD,
+    &rms_norm_offset::RMS_NORM_OFFSET_WEIGHT_BACKWARD,
     &rope::ROPE,
     &rope::ROPE_BACKWARD,
     &rope::ROPE_2,
@@ -120,6 +129,10 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &attention::ATTENTION_CACHED,
     &swiglu::SWIGLU,
     &swiglu::SWIGLU_BACKWARD,
+    &geglu_tanh::GEGLU_TANH,
+    &geglu_tanh::GEGLU_TANH_BACKWARD,
+    &slice_columns::SLICE_COLUMNS,
+    &slice_columns::SLICE_COLUMNS_BACKWARD,
     &add::ADD,
     &mul::MUL,
     &div::DIV,

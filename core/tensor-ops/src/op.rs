@@ -22,6 +22,7 @@ mod rope;
 mod rounding;
 mod rows;
 mod scale_channels;
+mod slice_columns;
 mod swiglu;
 
 use espalier_host_device::{Asked, Setting};
@@ -190,6 +191,7 @@ pub fn all<L: Tensors>() -> Vec<Op<L>> {
         rms_norm::ops(),
         rope::ops(),
         scale_channels::ops(),
+        slice_columns::ops(),
         swiglu::ops(),
     ];
     families.into_iter().flatten().collect()

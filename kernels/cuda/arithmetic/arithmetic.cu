@@ -1,4 +1,4 @@
-// Numbers -> numbers, element by element: sums, products, functions, channels, gates, dropout.
+// Numbers -> numbers, element by element: sums, products, functions, channels, gates, slices, dropout.
 #include "packs.cuh"
 
 // `FORWARD(T)` instantiates a kernel for the dtypes that values are computed in.
@@ -100,25 +100,39 @@ DEVICE float sigmoid(float g) {
   return inverse(1.0f + expf(-g), (T*)0);
 }
 
-// y = g s u with s = 1 / (1 + e^-g).
-template <class T>
-DEVICE void swiglu(const T* gate, const T* up, T* y, int64_t n) {
-  map(n, [](float g, float u) { return g * sigmoid<T>(g) * u; }, y, gate, up);
-}
-#define SWIGLU(T)                                                                                                    \
-  extern "C" __global__ void BY_TILES swiglu_##T(const T* gate, const T* up, T* y, int64_t n) { swiglu<T>(gate, up, y, n); } \
-  EXPORT(swiglu_##T)
-EACH_VALUE(SWIGLU)
+// The argument z of a gate's sigmoid, and g z'. SwiGLU: z = g.
+struct Silu {
+  DEVICE float argument(float g) const { return g; }
+  DEVICE float slope(float g) const { return g; }
+};
+// GELU by the hyperbolic tangent: z = 2 k (g + c g^3), k = sqrt(2 / pi), c = 0.044715; (1 + tanh(z / 2)) / 2 is the sigmoid.
+struct Gelu {
+  DEVICE float argument(float g) const { return 1.5957691216057308f * g * (1.0f + 0.044715f * (g * g)); }
+  DEVICE float slope(float g) const { return 1.5957691216057308f * g * (1.0f + 0.134145f * (g * g)); }
+};
 
-// dg = dy u s (1 + g (1 - s)), du = dy g s.
-template <class T>
-DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
+// y = g s u with s = 1 / (1 + e^-z).
+template <class T, class F>
+DEVICE void gated(const F& form, const T* gate, const T* up, T* y, int64_t n) {
+  map(n, [&](float g, float u) { return g * sigmoid<T>(form.argument(g)) * u; }, y, gate, up);
+}
+#define GATED(name, F, T)                                                                                                  \
+  extern "C" __global__ void BY_TILES name##_##T(const T* gate, const T* up, T* y, int64_t n) { gated<T>(F{}, gate, up, y, n); } \
+  EXPORT(name##_##T)
+#define SWIGLU(T) GATED(swiglu, Silu, T)
+EACH_VALUE(SWIGLU)
+#define GEGLU_TANH(T) GATED(geglu_tanh, Gelu, T)
+EACH_VALUE(GEGLU_TANH)
+
+// dg = dy u s (1 + g z' (1 - s)), du = dy g s.
+template <class T, class F>
+DEVICE void gated_backward(const F& form, const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
   constexpr int N = pack_of<T>();
-  auto of_gate = [](float d, float g, float u) {
-    float s = sigmoid<T>(g);
-    return d * u * s * (1.0f + g * (1.0f - s));
+  auto of_gate = [&](float d, float g, float u) {
+    float s = sigmoid<T>(form.argument(g));
+    return d * u * s * (1.0f + form.slope(g) * (1.0f - s));
   };
-  auto of_up = [](float d, float g) { return d * g * sigmoid<T>(g); };
+  auto of_up = [&](float d, float g) { return d * g * sigmoid<T>(form.argument(g)); };
   bool packs = are_aligned(dy, gate, up, dgate, dup);
   int64_t begin = blockIdx.x * TILE + threadIdx.x * N;
   for (int64_t at = begin; at < begin + TILE && at < n; at += THREADS * N) {
@@ -136,12 +150,71 @@ DEVICE void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T
     }
   }
 }
-#define SWIGLU_BACKWARD(T)                                                                                               \
-  extern "C" __global__ void swiglu_backward_##T(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) { \
-    swiglu_backward<T>(dy, gate, up, dgate, dup, n);                                                                     \
+#define GATED_BACKWARD(name, F, T)                                                                                       \
+  extern "C" __global__ void name##_##T(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {         \
+    gated_backward<T>(F{}, dy, gate, up, dgate, dup, n);                                                                 \
   }                                                                                                                      \
-  EXPORT(swiglu_backward_##T)
+  EXPORT(name##_##T)
+#define SWIGLU_BACKWARD(T) GATED_BACKWARD(swiglu_backward, Silu, T)
 EACH_VALUE(SWIGLU_BACKWARD)
+#define GEGLU_TANH_BACKWARD(T) GATED_BACKWARD(geglu_tanh_backward, Gelu, T)
+EACH_VALUE(GEGLU_TANH_BACKWARD)
+
+// y = columns `first` to `first + width` of x, rows of `of` columns.
+template <class T>
+DEVICE void slice_columns(const T* x, T* y, int64_t first, int64_t width, int64_t of, int64_t n) {
+  constexpr int N = pack_of<T>();
+  bool packs = (first | width | of) % N == 0 && are_aligned(x, y);
+  int64_t begin = blockIdx.x * TILE + threadIdx.x * N;
+  for (int64_t at = begin; at < begin + TILE && at < n; at += THREADS * N) {
+    if (packs) {
+      auto [t, c] = cell_of(at, width);
+      write_pack<N>(y + at, read_pack<N>(x + t * of + first + c));
+    } else {
+#pragma unroll 1
+      for (int64_t i = at; i < at + N && i < n; i++) {
+        auto [t, c] = cell_of(i, width);
+        y[i] = x[t * of + first + c];
+      }
+    }
+  }
+}
+#define SLICE_COLUMNS(T)                                                                                                     \
+  extern "C" __global__ void slice_columns_##T(const T* x, T* y, int64_t first, int64_t width, int64_t of, int64_t n) {      \
+    slice_columns<T>(x, y, first, width, of, n);                                                                             \
+  }                                                                                                                          \
+  EXPORT(slice_columns_##T)
+EACH_VALUE(SLICE_COLUMNS)
+
+// dx = dy in those columns, 0 in the others; added to `added` where it is there. Where dx lies in its memory, `n` is the size of dy
+// and its columns alone are written, else that of dx.
+template <class T>
+DEVICE void slice_columns_backward(const T* dy, const T* added, T* dx, int64_t first, int64_t width, int64_t of, int64_t n) {
+  if (added == dx) {
+    for (int64_t i = first_element(); i < n; i += element_stride()) {
+      auto [t, c] = cell_of(i, width);
+      int64_t at = t * of + first + c;
+      dx[at] = narrow<T>(widen(dx[at]) + widen(dy[i]));
+    }
+    return;
+  }
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    auto [t, c] = cell_of(i, of);
+    bool within = c >= first && c < first + width;
+    float own = within ? widen(dy[t * width + c - first]) : 0.0f;
+    if (!added)
+      dx[i] = narrow<T>(own);
+    else
+      dx[i] = within ? narrow<T>(widen(added[i]) + own) : added[i];
+  }
+}
+#define SLICE_COLUMNS_BACKWARD(T)                                                                                          \
+  extern "C" __global__ void slice_columns_backward_##T(const T* dy, const T* added, T* dx, int64_t first, int64_t width,  \
+                                                        int64_t of, int64_t n) {                                           \
+    slice_columns_backward<T>(dy, added, dx, first, width, of, n);                                                         \
+  }                                                                                                                        \
+  EXPORT(slice_columns_backward_##T)
+EACH_VALUE(SLICE_COLUMNS_BACKWARD)
 
 // y = factor x where the element's random number is at least `threshold` / 2^24, else 0. Element (t, c) draws word c % 4 of the
 // counter (c / 4, position of t, sequence of t, site). A thread has four elements of a row.

@@ -1,6 +1,6 @@
 // Rows -> rows of unit root mean square, times a weight; and the gradient of the input.
 //
-// r = 1 / sqrt(mean(x^2) + eps), y = round(x r) w. A row here is `width` columns: a weight of fewer elements than a token's
+// r = 1 / sqrt(mean(x^2) + eps), y = round(x r) w; or, with an offset o, y = x r (o + w). A row here is `width` columns: a weight of fewer elements than a token's
 // columns norms each part by itself. A row has 32 threads where it is short, else a block.
 #include "packs.cuh"
 
@@ -48,8 +48,26 @@ DEVICE float inverse_root(float squares, float eps, int64_t width, int per_row, 
   return 1.0f / sqrtf(squares / (float)width + eps);
 }
 
-template <class T, class W>
-DEVICE void rms_norm(const T* x, const W* weight, T* y, float eps, int per_row, int64_t width, int64_t rows) {
+// What a norm is multiplied by, and what of the norm is: the weight, of a rounded norm.
+struct Rounded {
+  DEVICE float factor(float w) const { return w; }
+  template <class T>
+  DEVICE float normal(float n) const {
+    return rounded<T>(n);
+  }
+};
+// An offset and the weight, of a norm that is not rounded.
+struct Offset {
+  float offset;
+  DEVICE float factor(float w) const { return offset + w; }
+  template <class T>
+  DEVICE float normal(float n) const {
+    return n;
+  }
+};
+
+template <class T, class W, class F>
+DEVICE void rms_norm(const F& form, const T* x, const W* weight, T* y, float eps, int per_row, int64_t width, int64_t rows) {
   SHARED(memory);
   int64_t row = row_of(per_row);
   if (row >= rows) return;
@@ -66,14 +84,14 @@ DEVICE void rms_norm(const T* x, const W* weight, T* y, float eps, int per_row, 
     each_kept<N>(first, per_row, width, [&](int k, int c) { w[k] = load_pack<N>(weight + c); });
     each_kept<N>(first, per_row, width, [&](int k, int) { squares = add_squares(squares, widen_pack<N>(v[k])); });
     float r = inverse_root(squares, eps, width, per_row, (float*)memory);
-    auto normed = [&](float p, float q) { return rounded<T>(p * r) * q; };
+    auto normed = [&](float p, float q) { return form.template normal<T>(p * r) * form.factor(q); };
     each_kept<N>(first, per_row, width, [&](int k, int c) {
       write_pack<N>(y + c, each<N>(normed, widen_pack<N>(v[k]), widen_pack<N>(w[k])));
     });
     return;
   }
   float r = inverse_root(squares_of<N>(x, first, per_row, packed, width), eps, width, per_row, (float*)memory);
-  auto normed = [&](float v, float w) { return rounded<T>(v * r) * w; };
+  auto normed = [&](float v, float w) { return form.template normal<T>(v * r) * form.factor(w); };
 #pragma unroll 2
   for (int64_t c = first * N; c < packed; c += per_row * N)
     write_pack<N>(y + c, each<N>(normed, read_pack<N>(x + c), read_pack<N>(weight + c)));
@@ -82,13 +100,19 @@ DEVICE void rms_norm(const T* x, const W* weight, T* y, float eps, int per_row, 
 #define RMS_NORM(T, W)                                                                                                     \
   extern "C" __global__ void __launch_bounds__(THREADS, 4) rms_norm_##T##_##W(const T* x, const W* weight, T* y, float eps, int32_t per_row, int64_t width, \
                                                 int64_t rows) {                                                            \
-    rms_norm<T, W>(x, weight, y, eps, per_row, width, rows);                                                               \
+    rms_norm<T, W>(Rounded{}, x, weight, y, eps, per_row, width, rows);                                                    \
   }                                                                                                                        \
   EXPORT(rms_norm_##T##_##W)
+#define RMS_NORM_OFFSET(T, W)                                                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS, 4) rms_norm_offset_##T##_##W(const T* x, const W* weight, T* y,    \
+      float eps, int32_t per_row, int64_t width, int64_t rows, float offset) {                                             \
+    rms_norm<T, W>(Offset{offset}, x, weight, y, eps, per_row, width, rows);                                               \
+  }                                                                                                                        \
+  EXPORT(rms_norm_offset_##T##_##W)
 
-// dx = r (g - x r^2 mean(g x)) with g = dy w; added to `added` where it is there, which dx may be.
-template <class T, class W>
-DEVICE void rms_norm_backward(const T* dy, const T* x, const W* weight, const T* added, T* dx, float eps, int per_row,
+// dx = r (g - x r^2 mean(g x)) with g = dy w, or dy (o + w); added to `added` where it is there, which dx may be.
+template <class T, class W, class F>
+DEVICE void rms_norm_backward(const F& form, const T* dy, const T* x, const W* weight, const T* added, T* dx, float eps, int per_row,
                               int64_t width, int64_t rows) {
   SHARED(memory);
   int64_t row = row_of(per_row);
@@ -104,7 +128,7 @@ DEVICE void rms_norm_backward(const T* dy, const T* x, const W* weight, const T*
   auto add_dot = [&](const Numbers<N>& v, const Numbers<N>& d, const Numbers<N>& w) {
     squares = add_squares(squares, v);
 #pragma unroll
-    for (int k = 0; k < N; k++) dot = fmaf(d.of[k] * w.of[k], v.of[k], dot);
+    for (int k = 0; k < N; k++) dot = fmaf(d.of[k] * form.factor(w.of[k]), v.of[k], dot);
   };
   auto sum = [](float p, float q) { return p + q; };
   if (packed && width <= KEPT * per_row * N) {
@@ -117,7 +141,7 @@ DEVICE void rms_norm_backward(const T* dy, const T* x, const W* weight, const T*
     });
     float r = inverse_root(squares, eps, width, per_row, (float*)memory);
     float pull = row_sum(dot, (float*)memory, per_row == THREADS) / (float)width * r * r;
-    auto gradient = [&](float x, float dy, float w) { return rounded<T>(r * (dy * w - x * pull)); };
+    auto gradient = [&](float x, float dy, float w) { return rounded<T>(r * (dy * form.factor(w) - x * pull)); };
     each_kept<N>(first, per_row, width, [&](int k, int c) {
       Numbers<N> own = each<N>(gradient, widen_pack<N>(v[k]), widen_pack<N>(d[k]), read_pack<N>(weight + c));
       write_pack<N>(dx + c, each<N>(sum, widen_pack<N>(before[k]), own));
@@ -130,11 +154,11 @@ DEVICE void rms_norm_backward(const T* dy, const T* x, const W* weight, const T*
   for (int64_t c = packed + first; c < width; c += per_row) {
     float v = widen(x[c]);
     squares = fmaf(v, v, squares);
-    dot = fmaf(widen(dy[c]) * widen(weight[c]), v, dot);
+    dot = fmaf(widen(dy[c]) * form.factor(widen(weight[c])), v, dot);
   }
   float r = inverse_root(squares, eps, width, per_row, (float*)memory);
   float pull = row_sum(dot, (float*)memory, per_row == THREADS) / (float)width * r * r;
-  auto gradient = [&](float v, float d, float w) { return rounded<T>(r * (d * w - v * pull)); };
+  auto gradient = [&](float v, float d, float w) { return rounded<T>(r * (d * form.factor(w) - v * pull)); };
 #pragma unroll 2
   for (int64_t c = first * N; c < packed; c += per_row * N) {
     Numbers<N> before = {};
@@ -150,9 +174,15 @@ DEVICE void rms_norm_backward(const T* dy, const T* x, const W* weight, const T*
 #define RMS_NORM_BACKWARD(T, W)                                                                                            \
   extern "C" __global__ void __launch_bounds__(THREADS, 3) rms_norm_backward_##T##_##W(const T* dy, const T* x, const W* weight, const T* added, T* dx,    \
                                                          float eps, int32_t per_row, int64_t width, int64_t rows) {        \
-    rms_norm_backward<T, W>(dy, x, weight, added, dx, eps, per_row, width, rows);                                          \
+    rms_norm_backward<T, W>(Rounded{}, dy, x, weight, added, dx, eps, per_row, width, rows);                               \
   }                                                                                                                        \
   EXPORT(rms_norm_backward_##T##_##W)
+#define RMS_NORM_OFFSET_BACKWARD(T, W)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(THREADS, 3) rms_norm_offset_backward_##T##_##W(const T* dy, const T* x,     \
+      const W* weight, const T* added, T* dx, float eps, int32_t per_row, int64_t width, int64_t rows, float offset) {     \
+    rms_norm_backward<T, W>(Offset{offset}, dy, x, weight, added, dx, eps, per_row, width, rows);                          \
+  }                                                                                                                        \
+  EXPORT(rms_norm_offset_backward_##T##_##W)
 
 // r of each row, for the gradient of the weight.
 template <class T>
@@ -172,7 +202,7 @@ DEVICE void inverse_rms(const T* x, float* r, float eps, int per_row, int64_t wi
   }                                                                                                                    \
   EXPORT(inverse_rms_##T)
 
-#define OF_WEIGHT(T, W) RMS_NORM(T, W) RMS_NORM_BACKWARD(T, W)
+#define OF_WEIGHT(T, W) RMS_NORM(T, W) RMS_NORM_BACKWARD(T, W) RMS_NORM_OFFSET(T, W) RMS_NORM_OFFSET_BACKWARD(T, W)
 #define OF_VALUE(T) OF_WEIGHT(T, f32) OF_WEIGHT(T, bf16) OF_WEIGHT(T, f16) INVERSE_RMS(T)
 OF_VALUE(f32)
 OF_VALUE(bf16)

@@ -24,6 +24,7 @@ mod rows;
 mod scale_channels;
 mod sgd;
 mod sinusoids;
+mod slice_columns;
 mod swiglu;
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,7 @@ const OPS: &[(u32, &[Op])] = &[
     (2, sgd::NARROW),
     (3, sgd::STOCHASTIC),
     (1, sinusoids::OPS),
+    (1, slice_columns::OPS),
     (1, swiglu::OPS),
 ];
 

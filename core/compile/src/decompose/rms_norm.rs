@@ -1,7 +1,8 @@
-//! `rms_norm` and its gradients from sums of columns, `rsqrt` and products.
+//! `rms_norm`, `rms_norm_offset` and their gradients from sums of columns, `rsqrt` and products.
 //!
 //! With `r = 1 / sqrt(sum(x^2) / G + eps)` for each group of `G` columns: `y = round(x r) w`; `dx =
 //! r (g - x r^2 sum(g x) / G)` with `g = dy w`; `dw = sum_t dy round(x r)`, over the groups too.
+//! With an offset `o`, `y = x r w + o x r`, `g = dy w + o dy` and `dw = sum_t dy x r`.
 
 use espalier_interface::Result;
 use espalier_interface::graph::{Attributes, ValueId};
@@ -16,8 +17,14 @@ pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
     let inverse = parts.repeated(inverse, columns);
     let normal = parts.mul(x, inverse);
-    let normal = parts.rounded(normal, whole.inputs[0]);
     let weight = parts.param(whole.params[0], columns);
+    if let Some(offset) = offset(whole) {
+        let weighted = parts.mul(normal, weight);
+        let sum = Attributes::new().with("alpha", offset);
+        parts.finish("add", &[weighted, normal], whole.outputs[0], sum);
+        return Ok(());
+    }
+    let normal = parts.rounded(normal, whole.inputs[0]);
     parts.finish(
         "mul",
         &[normal, weight],
@@ -32,7 +39,10 @@ pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let (columns, group) = (parts.columns(x), parts.elements(whole.params[0]));
     let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
     let weight = parts.param(whole.params[0], columns);
-    let scaled = parts.mul(dy, weight);
+    let mut scaled = parts.mul(dy, weight);
+    if let Some(offset) = offset(whole) {
+        scaled = parts.add(scaled, dy, offset);
+    }
     let products = parts.mul(scaled, x);
     let dots = parts.group_sums(products, group);
     // sum(g x) r^2 / G
@@ -71,8 +81,10 @@ pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Resul
     let (columns, group) = (parts.columns(x), parts.elements(param));
     let inverse = inverse_rms(parts, x, group, whole.attributes.number("eps")?);
     let inverse = parts.repeated(inverse, columns);
-    let normal = parts.mul(x, inverse);
-    let normal = parts.rounded(normal, whole.inputs[1]);
+    let mut normal = parts.mul(x, inverse);
+    if offset(whole).is_none() {
+        normal = parts.rounded(normal, whole.inputs[1]);
+    }
     let mut products = parts.mul(dy, normal);
     if columns > group {
         let tile = Attributes::new().with("tile", columns / group);
@@ -85,6 +97,11 @@ pub(super) fn weight_backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Resul
         Attributes::new(),
     );
     Ok(())
+}
+
+/// What is added to the weight in `rms_norm_offset`; none for `rms_norm`, which rounds instead.
+fn offset(whole: &Whole<'_>) -> Option<f64> {
+    whole.attributes.optional_number("offset")
 }
 
 /// `r` of each group of `group` columns, `[T, D / G]`.

@@ -6,6 +6,7 @@ use espalier_interface::graph::{Dim, Graph, Source, batch};
 use espalier_interface::op::{self, AttentionShape, DEFINITIONS};
 use espalier_interface::{DType, KernelRequest, OpId, Operand, ParamOperand, WeightLayout};
 
+use super::table::DECOMPOSITIONS;
 use super::*;
 use crate::grad::{InputGradient, differentiate};
 
@@ -62,11 +63,14 @@ fn layer() -> UnitGraph {
         let channels = graph.param("channels", [24, 1]);
         let mut x = op::rms_norm(graph, hidden, whole, 1e-5);
         x = op::rms_norm(graph, x, head, 1e-5);
+        x = op::rms_norm_offset(graph, x, whole, 1e-5, 1.0);
+        x = op::rms_norm_offset(graph, x, head, 1e-5, 1.0);
         x = op::rope(graph, x, positions, 8, &[1.0, 0.1, 0.01, 0.001], 1.0);
         // Part of a head is not rotated.
         x = op::rope(graph, x, positions, 8, &[1.0, 0.1, 0.01], 1.25);
         let scaled = op::scale_channels(graph, x, channels);
         let y = op::swiglu(graph, x, scaled);
+        let y = op::geglu_tanh(graph, y, x);
         graph.output("hidden", y);
     })
 }

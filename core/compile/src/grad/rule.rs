@@ -16,6 +16,7 @@ mod rope;
 mod scale;
 mod scale_by;
 mod scale_channels;
+mod slice_columns;
 mod swiglu;
 
 use espalier_interface::Result;
@@ -43,11 +44,13 @@ const RULES: &[(&str, Rule)] = &[
     ("div", Rule::Chained(div::div)),
     ("dropout", Rule::Chained(dropout::dropout)),
     ("embedding", Rule::Chained(embedding::embedding)),
+    ("geglu_tanh", Rule::Chained(swiglu::geglu_tanh)),
     ("linear", Rule::Chained(linear::linear)),
     ("matmul", Rule::Chained(matmul::matmul)),
     ("mul", Rule::Chained(mul::mul)),
     ("param_value", Rule::Chained(param_value::param_value)),
     ("rms_norm", Rule::Chained(rms_norm::rms_norm)),
+    ("rms_norm_offset", Rule::Chained(rms_norm::rms_norm_offset)),
     ("rope", Rule::Chained(rope::rope)),
     ("scale", Rule::Chained(scale::scale)),
     ("scale_by", Rule::Chained(scale_by::scale_by)),
@@ -55,6 +58,7 @@ const RULES: &[(&str, Rule)] = &[
         "scale_channels",
         Rule::Chained(scale_channels::scale_channels),
     ),
+    ("slice_columns", Rule::Chained(slice_columns::slice_columns)),
     ("swiglu", Rule::Chained(swiglu::swiglu)),
 ];
 

@@ -45,6 +45,32 @@ fn the_first_trained_unit_passes_nothing_further_back() {
     assert!(backward.input.is_none());
 }
 
+/// A sum of two slices of one value: their gradients are made in one value, the second in the
+/// memory of the first.
+#[test]
+fn gradients_of_slices_are_added_to_those_of_others() {
+    let mut graph = Graph::new("sliced");
+    let source = Source::Previous("hidden".to_owned());
+    let x = graph.input(source, [Dim::Tokens, Dim::Fixed(6)], DType::COMPUTE);
+    let first = op::slice_columns(&mut graph, x, 0, 2);
+    let last = op::slice_columns(&mut graph, x, 3, 2);
+    let sum = op::add(&mut graph, first, last, 1.0);
+    graph.output("hidden", sum);
+    assert_eq!(graph.validate(), Ok(()));
+    let mut unit = placed(graph);
+    let backward = differentiate(&mut unit, &[], InputGradient::Wanted);
+    let backward = backward.expect("every op has a rule");
+    let op = "slice_columns_backward";
+    assert_eq!(ops(&backward), [op, op]);
+    let nodes = &backward.nodes;
+    assert_eq!([nodes[0].inputs.len(), nodes[1].inputs.len()], [1, 2]);
+    assert_eq!(nodes[0].outputs, [Target::Value(nodes[1].inputs[1])]);
+    assert_eq!(
+        nodes[1].outputs,
+        [Target::Value(backward.input.expect("wanted"))]
+    );
+}
+
 #[test]
 fn an_op_without_a_rule_is_named() {
     let mut unit = residual();

@@ -9,6 +9,7 @@
 pub mod adapted;
 pub mod arithmetic;
 pub mod attention;
+pub mod columns;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod expand;
@@ -18,6 +19,7 @@ pub mod indexed;
 pub mod linear;
 pub mod matmul;
 pub mod norm;
+pub mod norm_offset;
 pub mod param;
 pub mod random;
 pub mod rope;

@@ -7,6 +7,7 @@
 
 mod arithmetic;
 mod attention;
+mod columns;
 mod cross_entropy;
 mod embedding;
 mod expand;
@@ -22,6 +23,7 @@ mod swiglu;
 
 pub use arithmetic::*;
 pub use attention::*;
+pub use columns::*;
 pub use cross_entropy::*;
 pub use embedding::*;
 pub use expand::*;

@@ -46,17 +46,20 @@ pub(super) static RMS_NORM_WEIGHT_BACKWARD: OpDefinition = OpDefinition {
     inputs: &["dy", "x"],
     outputs: &[accumulated("dweight")],
     attributes: ATTRIBUTES,
-    ..OpDefinition::new("rms_norm_weight_backward", |call| {
-        let dy = call.float(0)?;
-        call.expect(1, &dy)?;
-        let stated = call.stated_extents(0)?;
-        check_group(call, "output `dweight`", &stated)?;
-        Ok(vec![fixed(&stated, gradient_dtype(call, 0, dy.dtype))])
-    })
+    ..OpDefinition::new("rms_norm_weight_backward", infer_weight_backward)
 };
 
+/// The gradient of a weight of `G` elements.
+pub(super) fn infer_weight_backward(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    let dy = call.float(0)?;
+    call.expect(1, &dy)?;
+    let stated = call.stated_extents(0)?;
+    check_group(call, "output `dweight`", &stated)?;
+    Ok(vec![fixed(&stated, gradient_dtype(call, 0, dy.dtype))])
+}
+
 /// All inputs are alike, and the output is like them.
-fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+pub(super) fn infer(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
     let x = call.float(0)?;
     let all: Vec<usize> = (1..call.inputs.len()).collect();
     call.expect_all(&all, &x)?;

@@ -1,4 +1,4 @@
-//! `rms_norm`, `rms_norm_backward` and `rms_norm_weight_backward`.
+//! `rms_norm` and `rms_norm_offset` with their gradients.
 //!
 //! Rows `[T, D]` are `[T, D / G, G]`: a weight of G elements norms each G columns by themselves.
 
@@ -19,7 +19,24 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
         Op::new("rms_norm_backward", backward),
         Op::new("rms_norm_backward", backward).version(2),
         Op::new("rms_norm_weight_backward", weight_backward),
+        Op::new("rms_norm_offset", forward),
+        Op::new("rms_norm_offset_backward", backward),
+        Op::new("rms_norm_offset_weight_backward", weight_backward),
     ]
+}
+
+/// What is added to the weight; none for `rms_norm`, which rounds the norm instead.
+fn offset(asked: &Asked<'_>) -> Option<f64> {
+    asked.attributes().optional_number("offset")
+}
+
+/// The factors of a row of columns, `[1, G]`: the weight, with the offset if there is one.
+fn factors<L: Tensors>(launch: &Launch<'_, L>, offset: Option<f64>) -> Result<L::Tensor> {
+    let weight = super::scale_channels::row(launch, launch.param(0))?;
+    match offset {
+        Some(offset) => launch.library.affine(&weight, 1.0, offset),
+        None => Ok(weight),
+    }
 }
 
 /// `1 / sqrt(mean(x^2) + eps)` of the last dimension, kept.
@@ -36,24 +53,30 @@ fn inverse<L: Tensors>(library: &L, x: &L::Tensor, eps: f64) -> Result<L::Tensor
 
 fn forward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let (eps, dtype) = (asked.attributes().number("eps")?, asked.input(0).dtype);
+    let offset = offset(asked);
     Ok(rows(move |part: Part<'_, '_, L>| {
         let (launch, library) = (part.launch, part.launch.library);
-        let weight = super::scale_channels::row(launch, launch.param(0))?;
+        let weight = factors(launch, offset)?;
         let group = library.shape(&weight)[1];
         let x = part.float(0)?;
         let width = library.shape(&x)[1];
         let x = library.reshape(&x, &[part.len * width / group, group])?;
         let normed = library.mul(&x, &inverse(library, &x, eps)?)?;
-        part.write(&library.mul(&launch.rounded(&normed, dtype)?, &weight)?, 0)
+        let normed = match offset {
+            Some(_) => normed,
+            None => launch.rounded(&normed, dtype)?,
+        };
+        part.write(&library.mul(&normed, &weight)?, 0)
     }))
 }
 
 fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let (eps, dtype) = (asked.attributes().number("eps")?, asked.input(0).dtype);
+    let offset = offset(asked);
     let has_added = asked.request.inputs.len() > ADDED;
     let kernel = rows(move |part: Part<'_, '_, L>| {
         let (launch, library) = (part.launch, part.launch.library);
-        let weight = super::scale_channels::row(launch, launch.param(0))?;
+        let weight = factors(launch, offset)?;
         let group = library.shape(&weight)[1];
         let (dy, x) = (part.float(0)?, part.float(1)?);
         let shape = library.shape(&x);
@@ -80,6 +103,7 @@ fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>>
 
 fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>> {
     let (eps, dtype) = (asked.attributes().number("eps")?, asked.input(0).dtype);
+    let offset = offset(asked);
     Ok(Kernel::new(move |launch: &Launch<'_, L>| {
         let library = launch.library;
         let dweight = launch.output(0);
@@ -89,7 +113,10 @@ fn weight_backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Ker
         let sums = launch.gathered(rows[0], group, |begin, len| {
             let x = launch.float(&x.narrowed(0, begin, len))?;
             let normed = library.mul(&x, &inverse(library, &x, eps)?)?;
-            let normed = launch.rounded(&normed, dtype)?;
+            let normed = match offset {
+                Some(_) => normed,
+                None => launch.rounded(&normed, dtype)?,
+            };
             let dy = launch.float(&dy.narrowed(0, begin, len))?;
             library.sum(&library.mul(&dy, &normed)?, 0)
         })?;

@@ -8,6 +8,7 @@ use espalier_interface::{DType, Serial};
 use espalier_kernels as kernels;
 use espalier_kernels::added::Added;
 use espalier_kernels::element::Element;
+use espalier_kernels::rms_norm::Rounded;
 use half::bf16;
 use serde_json::json;
 
@@ -37,7 +38,7 @@ fn norms<E: Element>(group: usize) {
         normal::<f32>(group, 3),
     );
     let mut y = vec![E::default(); t * d];
-    kernels::rms_norm::rms_norm(&Serial, &x, &w, 1e-5, &mut y);
+    kernels::rms_norm::rms_norm(&Serial, Rounded, &x, &w, 1e-5, &mut y);
     let rig = Rig::new("rms_norm", t)
         .input(rows(&x, d))
         .param(&[group as u64], &w);
@@ -46,7 +47,16 @@ fn norms<E: Element>(group: usize) {
         .with("eps", 1e-5);
     assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
 
-    kernels::rms_norm::rms_norm_backward(&Serial, &x, &w, &dy, 1e-5, Added::Nothing, &mut y);
+    kernels::rms_norm::rms_norm_backward(
+        &Serial,
+        Rounded,
+        &x,
+        &w,
+        &dy,
+        1e-5,
+        Added::Nothing,
+        &mut y,
+    );
     let rig = Rig::new("rms_norm_backward", t)
         .input(rows(&dy, d))
         .input(rows(&x, d));
@@ -71,7 +81,15 @@ fn norms<E: Element>(group: usize) {
 
     let start: Vec<E::Acc> = normal(group, 4);
     let (mut dw, mut inverse) = (start.clone(), vec![Default::default(); t * d / group]);
-    kernels::rms_norm::rms_norm_backward_weight(&Serial, &x, &dy, 1e-5, &mut inverse, &mut dw);
+    kernels::rms_norm::rms_norm_backward_weight(
+        &Serial,
+        Rounded,
+        &x,
+        &dy,
+        1e-5,
+        &mut inverse,
+        &mut dw,
+    );
     let rig = Rig::new("rms_norm_weight_backward", t)
         .input(rows(&dy, d))
         .input(rows(&x, d));

@@ -22,7 +22,15 @@ pub const OPS: &[Op] = &[
     op("scale_channels", scale_channels),
     op("scale_by", scale_by),
     op("swiglu", |asked, kit| of_two(asked, kit, "swiglu")),
-    op("swiglu_backward", swiglu_backward),
+    op("swiglu_backward", |asked, kit| {
+        gated_backward(asked, kit, "swiglu_backward")
+    }),
+    op("geglu_tanh", |asked, kit| of_two(asked, kit, "geglu_tanh")),
+    op("geglu_tanh_backward", |asked, kit| {
+        gated_backward(asked, kit, "geglu_tanh_backward")
+    }),
+    op("slice_columns", slice_columns),
+    op("slice_columns_backward", slice_columns_backward),
     op("dropout", dropout),
 ];
 
@@ -120,15 +128,58 @@ fn scale_by(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     }))
 }
 
-fn swiglu_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+/// The gradients of gate and up.
+fn gated_backward(asked: &Asked<'_>, kit: &Kit, name: &str) -> Result<Made> {
     let dtype = computed(asked, asked.input(0).dtype)?;
-    let kernel = kit.function(ARITHMETIC, &format!("swiglu_backward_{dtype}"))?;
+    let kernel = kit.function(ARITHMETIC, &format!("{name}_{dtype}"))?;
     Ok(Made::new(move |call| {
         let [dy, gate, up] = [0, 1, 2].map(|index| call.input_place(index));
         let [dgate, dup] = [0, 1].map(|index| call.output_place(index));
         let arguments = Arguments::new().at(dy).at(gate).at(up).at(dgate).at(dup);
         kernel.launch_tiles(elements(dy), &arguments.with(elements(dy) as i64))
     }))
+}
+
+/// The first of the columns that are sliced, and how many there are.
+fn columns(asked: &Asked<'_>) -> Result<[i64; 2]> {
+    let first = asked.attributes().count("first").unwrap_or(0);
+    Ok([first as i64, asked.attributes().count("width")? as i64])
+}
+
+fn slice_columns(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let dtype = computed(asked, asked.input(0).dtype)?;
+    let ([first, width], of) = (columns(asked)?, asked.columns(asked.input(0)) as i64);
+    let kernel = kit.function(ARITHMETIC, &format!("slice_columns_{dtype}"))?;
+    Ok(Made::new(move |call| {
+        let (x, y) = (call.input_place(0), call.output_place(0));
+        let arguments = Arguments::new().at(x).at(y).with(first).with(width);
+        let arguments = arguments.with(of).with(elements(y) as i64);
+        kernel.launch_tiles(elements(y), &arguments)
+    }))
+}
+
+/// Index of the input that `slice_columns_backward` adds to, where it is there.
+const ADDED: usize = 1;
+
+fn slice_columns_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
+    let dtype = computed(asked, asked.input(0).dtype)?;
+    let ([first, width], of) = (columns(asked)?, asked.columns(asked.output(0)) as i64);
+    let has_added = asked.request.inputs.len() > ADDED;
+    let kernel = kit.function(ARITHMETIC, &format!("slice_columns_backward_{dtype}"))?;
+    let made = Made::new(move |call| {
+        let (dy, dx) = (call.input_place(0), call.output_place(0));
+        let added = has_added.then(|| call.input_place(ADDED));
+        let in_place = added.is_some_and(|added| added.address == dx.address);
+        let written = elements(if in_place { dy } else { dx });
+        let arguments = Arguments::new().at(dy).at_or_null(added).at(dx);
+        let arguments = arguments.with(first).with(width).with(of);
+        kernel.launch_over(written, &arguments.with(written as i64))
+    });
+    Ok(if has_added {
+        made.in_place_of(ADDED)
+    } else {
+        made
+    })
 }
 
 fn dropout(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {

@@ -31,6 +31,15 @@ pub enum Sum {
     Written,
 }
 
+/// What becomes of a number times its row's factor before it is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Normal {
+    /// It is rounded to the dtype of the values.
+    Rounded,
+    /// Nothing.
+    Exact,
+}
+
 /// The kernels of sums over rows.
 pub struct ColumnSums {
     of_rows: Function,
@@ -54,8 +63,8 @@ impl ColumnSums {
         4 * rows.div_ceil(ROWS).max(1) * width
     }
 
-    /// Sums `dy`, times `x` and its rows' factors at the address `factors` where they are there, of
-    /// rows of `width` columns. `partial` is the address of the workspace.
+    /// Sums `dy`, times `x` and its rows' factors at the address `factors` where they are there, as
+    /// `normal` says, of rows of `width` columns. `partial` is the address of the workspace.
     ///
     /// # Errors
     /// `DEVICE`.
@@ -63,13 +72,14 @@ impl ColumnSums {
         &self,
         [dy, sum]: [Place; 2],
         x: Option<Place>,
-        [factors, partial]: [u64; 2],
+        ([factors, partial], normal): ([u64; 2], Normal),
         how: Sum,
         [rows, width]: [usize; 2],
     ) -> Result<()> {
         let chunks = rows.div_ceil(ROWS);
         let blocks = (width as u64).div_ceil(THREADS);
         let arguments = Arguments::new().at(dy).at_or_null(x).with(factors);
+        let arguments = arguments.with(i32::from(normal == Normal::Rounded));
         let arguments = arguments.with(partial).with(width as i64).with(rows as i64);
         self.of_rows
             .launch([blocks, chunks as u64, 1], 0, &arguments)?;
@@ -93,7 +103,8 @@ fn summed(asked: &Asked<'_>, kit: &Kit, how: Sum) -> Result<Made> {
         let x = has_x.then(|| call.input_place(1));
         let partial = call.workspace_place().expect("a kernel asked for it");
         let partial = partial.address.as_ptr() as u64;
-        sums.launch(places, x, [0, partial], how, [call.tokens, width])
+        let factors = ([0, partial], Normal::Exact);
+        sums.launch(places, x, factors, how, [call.tokens, width])
     });
     Ok(made.with_workspace(ColumnSums::workspace_bytes(most, width)))
 }

@@ -1,9 +1,9 @@
-//! `rms_norm` and its gradients.
+//! `rms_norm`, `rms_norm_offset` and their gradients.
 
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
-use super::columns::{ColumnSums, Sum};
+use super::columns::{ColumnSums, Normal, Sum};
 use super::{Op, computed, elements, gradient, most_elements, op, stored, version};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
@@ -15,6 +15,9 @@ pub const OPS: &[Op] = &[
     op("rms_norm_backward", backward),
     version(2, "rms_norm_backward", backward),
     op("rms_norm_weight_backward", weight_backward),
+    op("rms_norm_offset", forward),
+    op("rms_norm_offset_backward", backward),
+    op("rms_norm_offset_weight_backward", weight_backward),
 ];
 
 /// Index of the input `added`, which version 1 does not have.
@@ -36,12 +39,29 @@ fn blocks(rows: usize, width: usize) -> [u64; 3] {
     [(rows as u64 * threads(width)).div_ceil(THREADS), 1, 1]
 }
 
+/// What is added to the weight, if anything is, and the beginning of the kernels' names.
+fn form(asked: &Asked<'_>) -> (Option<f32>, &'static str) {
+    match asked.attributes().optional_number("offset") {
+        Some(offset) => (Some(offset as f32), "rms_norm_offset"),
+        None => (None, "rms_norm"),
+    }
+}
+
+/// The arguments with the offset, of a kernel that takes one.
+fn with_offset(arguments: Arguments, offset: Option<f32>) -> Arguments {
+    match offset {
+        Some(offset) => arguments.with(offset),
+        None => arguments,
+    }
+}
+
 fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let dtype = computed(asked, asked.input(0).dtype)?;
     let weight = stored(asked, asked.stored(0)?)?;
     let eps = asked.attributes().number("eps")? as f32;
     let [_, width] = asked.matrix(0)?;
-    let kernel = kit.function(RMS_NORM, &format!("rms_norm_{dtype}_{weight}"))?;
+    let (offset, name) = form(asked);
+    let kernel = kit.function(RMS_NORM, &format!("{name}_{dtype}_{weight}"))?;
     Ok(Made::new(move |call| {
         let (x, y) = (call.input_place(0), call.output_place(0));
         let rows = elements(y) / width;
@@ -52,6 +72,7 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             .with(eps);
         let arguments = arguments.with(threads(width) as i32);
         let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_offset(arguments, offset);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     }))
 }
@@ -62,7 +83,8 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let eps = asked.attributes().number("eps")? as f32;
     let [_, width] = asked.matrix(0)?;
     let has_added = asked.request.inputs.len() > ADDED;
-    let kernel = kit.function(RMS_NORM, &format!("rms_norm_backward_{dtype}_{weight}"))?;
+    let (offset, name) = form(asked);
+    let kernel = kit.function(RMS_NORM, &format!("{name}_backward_{dtype}_{weight}"))?;
     let made = Made::new(move |call| {
         let (dy, x, dx) = (
             call.input_place(0),
@@ -75,6 +97,7 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let arguments = arguments.at_or_null(added).at(dx).with(eps);
         let arguments = arguments.with(threads(width) as i32);
         let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_offset(arguments, offset);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     });
     Ok(if has_added {
@@ -92,6 +115,10 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let most = most_elements(asked, asked.input(0)) / width;
     let inverse = kit.function(RMS_NORM, &format!("inverse_rms_{dtype}"))?;
     let sums = ColumnSums::new(kit, [dtype, sum])?;
+    let factors_of = match form(asked) {
+        (Some(_), _) => Normal::Exact,
+        (None, _) => Normal::Rounded,
+    };
     let made = Made::new(move |call| {
         let (dy, x) = (call.input_place(0), call.input_place(1));
         let rows = elements(dy) / width;
@@ -106,7 +133,7 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         sums.launch(
             places,
             Some(x),
-            [factors, partial],
+            ([factors, partial], factors_of),
             Sum::Added,
             [rows, width],
         )

@@ -52,7 +52,7 @@ fn random(dice: &Dice) -> [usize; 3] {
     [t, groups * group, group]
 }
 
-fn eps(draw: &Draw) -> f64 {
+pub(super) fn eps(draw: &Draw) -> f64 {
     draw.or(EPS, |dice| dice.scale(1e-7, 1e-2))
 }
 
@@ -61,7 +61,7 @@ pub(super) type Finish = fn(&Draw, OpCase, DType, usize, Near) -> OpCase;
 
 /// The relative error of `1 / sqrt(mean + eps)`: a sum of G squares, the quotient and eps under a
 /// root, which halves it; the root, and one over it.
-fn error_of_inverse(group: usize) -> f64 {
+pub(super) fn error_of_inverse(group: usize) -> f64 {
     terms(group, 2) / 2.0 + 2.0 * U
 }
 
@@ -75,7 +75,10 @@ fn flip(dtype: DType, x: f64, error: f64) -> f64 {
     ends[0].max(ends[1]).max(most)
 }
 
-fn each(draw: &Draw, case: impl Fn(DType, [usize; 3], DType, String) -> OpCase) -> Vec<OpCase> {
+pub(super) fn each(
+    draw: &Draw,
+    case: impl Fn(DType, [usize; 3], DType, String) -> OpCase,
+) -> Vec<OpCase> {
     let mut cases = Vec::new();
     for dtype in draw.each(&COMPUTE) {
         for (index, [t, d, group]) in draw.shapes(&SHAPES, random).into_iter().enumerate() {

@@ -1,6 +1,7 @@
-//! Cases of `swiglu` and its gradients.
+//! Cases of `swiglu`, `geglu_tanh` and their gradients.
 
 use espalier_interface::DType;
+use espalier_interface::op::{GELU_CUBE, GELU_SLOPE};
 
 use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
@@ -21,6 +22,16 @@ pub const OPS: &[OpCheck] = &[
         name: "op.swiglu_backward",
         asserts: "the gradients of gate and up",
         cases: swiglu_backward,
+    },
+    OpCheck {
+        name: "op.geglu_tanh",
+        asserts: "gelu(gate) up, by the hyperbolic tangent",
+        cases: geglu_tanh,
+    },
+    OpCheck {
+        name: "op.geglu_tanh_backward",
+        asserts: "the gradients of gate and up",
+        cases: geglu_tanh_backward,
     },
 ];
 
@@ -81,5 +92,63 @@ fn swiglu_backward(draw: &Draw) -> Vec<OpCase> {
         let case = case.input(&rows(f), dtype, &up);
         case.output(&rows(f), dtype, dgate)
             .output(&rows(f), dtype, dup)
+    })
+}
+
+/// The argument of GELU's sigmoid: `2 k (g + c g^3)`.
+fn argument(g: f64) -> f64 {
+    GELU_SLOPE * (g + GELU_CUBE * g.powi(3))
+}
+
+/// The relative error of GELU's sigmoid: `z` is good to 7 u, which a sigmoid takes by `|z| (1 - s)`;
+/// its `e^-z` to 4 u, a sum and a quotient.
+fn error_of_sigmoid(g: f64) -> f64 {
+    let z = argument(g);
+    (6.0 + 7.0 * z.abs() * (1.0 - sigmoid(z))) * U
+}
+
+/// `geglu_tanh`: the sigmoid and two products.
+fn geglu_tanh(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, f], name| {
+        let (gate, up) = (gates(draw, t * f, dtype), draw.numbers(t * f, dtype, 2));
+        let values = oracle::geglu_tanh(&gate, &up);
+        let bound = |i: usize| {
+            (error_of_sigmoid(gate[i]) + 2.0 * U) * values[i].abs()
+                + LEAST * (gate[i] * up[i]).abs()
+        };
+        let bounds = (0..t * f).map(bound).collect();
+        let case = OpCase::new("geglu_tanh", t, name).input(&rows(f), dtype, &gate);
+        let case = case.input(&rows(f), dtype, &up);
+        case.output(&rows(f), dtype, Near::new(values, bounds))
+    })
+}
+
+/// `geglu_tanh_backward`: `1 - s` errs by the sigmoid's error of s and 1 u of 1, which `g z'`
+/// multiplies, good to 8 u; with the other roundings 20 u of `dy u s (1 + |g z'|)`, and twice the
+/// sigmoid's error of it. For dup as `geglu_tanh`.
+fn geglu_tanh_backward(draw: &Draw) -> Vec<OpCase> {
+    each(draw, |dtype, [t, f], name| {
+        let gate = gates(draw, t * f, dtype);
+        let [up, dy] = [2, 3].map(|seed| draw.numbers(t * f, dtype, seed));
+        let [dgate, dup] = oracle::geglu_tanh_backward(&dy, &gate, &up);
+        let steep = |g: f64| 1.0 + GELU_SLOPE * (g.abs() + 3.0 * GELU_CUBE * g.abs().powi(3));
+        let of_gate = |i: usize| {
+            let (g, size) = (gate[i], (dy[i] * up[i]).abs() * steep(gate[i]));
+            let error = 20.0 * U + 2.0 * error_of_sigmoid(g);
+            error * size * sigmoid(argument(g)) + LEAST * size
+        };
+        let of_up = |i: usize| {
+            let least = LEAST * (dy[i] * gate[i]).abs();
+            (error_of_sigmoid(gate[i]) + 2.0 * U) * dup[i].abs() + least
+        };
+        let (of_gate, of_up) = (
+            (0..t * f).map(of_gate).collect(),
+            (0..t * f).map(of_up).collect(),
+        );
+        let case = OpCase::new("geglu_tanh_backward", t, name).input(&rows(f), dtype, &dy);
+        let case = case.input(&rows(f), dtype, &gate);
+        let case = case.input(&rows(f), dtype, &up);
+        let case = case.output(&rows(f), dtype, Near::new(dgate, of_gate));
+        case.output(&rows(f), dtype, Near::new(dup.clone(), of_up))
     })
 }

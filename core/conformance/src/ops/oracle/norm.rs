@@ -1,4 +1,4 @@
-//! `rms_norm` and its gradients in f64.
+//! `rms_norm`, `rms_norm_offset` and their gradients in f64.
 
 /// `1 / sqrt(mean(x^2) + eps)` of a group of columns.
 pub fn inverse_rms(x: &[f64], eps: f64) -> f64 {
@@ -52,4 +52,22 @@ pub fn rms_norm_weight_backward(
         }
     }
     dweight
+}
+
+/// `y = x r (offset + w)`, in the shapes of [`rms_norm`].
+pub fn rms_norm_offset(x: &[f64], weight: &[f64], eps: f64, offset: f64) -> Vec<f64> {
+    let factors: Vec<f64> = weight.iter().map(|w| offset + w).collect();
+    rms_norm(x, &factors, eps, |normal| normal)
+}
+
+/// `dx = r (g - x r^2 mean(g x))` with `g = dy (offset + w)`.
+pub fn rms_norm_offset_backward(
+    dy: &[f64],
+    x: &[f64],
+    weight: &[f64],
+    eps: f64,
+    offset: f64,
+) -> Vec<f64> {
+    let factors: Vec<f64> = weight.iter().map(|w| offset + w).collect();
+    rms_norm_backward(dy, x, &factors, eps)
 }

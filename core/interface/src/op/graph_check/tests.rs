@@ -68,6 +68,29 @@ type Bad = (&'static str, fn(&mut Graph), &'static str);
 /// One bad graph for each rule of the definitions.
 const BAD: &[Bad] = &[
     (
+        "columns beyond the last",
+        |g| {
+            op::slice_columns(g, 0, 5, 4);
+        },
+        "op `slice_columns`: 4 columns from 5 on do not lie within 8 columns",
+    ),
+    (
+        "a weight that divides no row",
+        |g| {
+            let weight = g.param("w", [5]);
+            op::rms_norm_offset(g, 0, weight, 1e-6, 1.0);
+        },
+        "op `rms_norm_offset`: param `weight` is [5], expected a divisor of the 8 columns",
+    ),
+    (
+        "a gate of another width",
+        |g| {
+            let up = op::slice_columns(g, 0, 0, 4);
+            op::geglu_tanh(g, 0, up);
+        },
+        "op `geglu_tanh`: input `up` is compute [T, 4], expected compute [T, 8]",
+    ),
+    (
         "a weight of another width",
         |g| {
             let weight = g.param("w", [4, 5]);
