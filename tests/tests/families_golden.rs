@@ -1,5 +1,5 @@
-//! Mistral, Qwen 2, Qwen 3 and Granite on tiny models against transformers and PEFT: logits,
-//! losses, gradients and curves.
+//! Mistral, Qwen 2, Qwen 3, Granite, Gemma 2 and 3 and Phi 3 on tiny models against transformers and
+//! PEFT: logits, losses, gradients and curves.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,9 +12,13 @@ use espalier_tests::{
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-const FAMILIES: [&str; 4] = ["mistral", "qwen2", "qwen3", "granite"];
+const FAMILIES: [&str; 7] = [
+    "mistral", "qwen2", "qwen3", "granite", "gemma2", "gemma3", "phi3",
+];
 /// Those with a window of 8 tokens.
-const WINDOWED: [&str; 3] = ["mistral", "qwen2", "qwen3"];
+const WINDOWED: [&str; 6] = ["mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"];
+/// Those with a golden curve over a base of NF4.
+const PACKED: [&str; 3] = ["gemma2", "gemma3", "phi3"];
 const LORA: [(&str, &str); 3] = [
     ("plugins", "[\"lora\"]"),
     ("adapter.lora.rank", "4"),
@@ -51,28 +55,32 @@ fn adapted(family: &str, keys: &[(&str, &str)]) -> Rig {
     rig
 }
 
-/// The golden rows called `which`, without padding.
-fn rows(which: &str) -> Vec<Vec<i32>> {
+/// The golden rows called `which`, without padding, of a vocabulary that repeats its tokens where
+/// it is smaller than theirs.
+fn rows(rig: &Rig, which: &str) -> Vec<Vec<i32>> {
     let data = Golden::open("families/data.safetensors");
+    let table = rig.param("model.embed_tokens.weight");
+    let vocab = rig.executor.params()[table].shape[0] as i32;
     let lengths = data.numbers(&format!("{which}_lengths"));
     let mut rows = data.rows(&format!("{which}_tokens"));
     for (row, &length) in rows.iter_mut().zip(lengths) {
         row.truncate(length as usize);
+        row.iter_mut().for_each(|token| *token %= vocab);
     }
     rows
 }
 
 /// Three packed sequences: four windows long, one token longer than the window, and between.
-fn eval_batch() -> MicroBatch {
-    micro_batch(&rows("eval"), &rows("eval"))
+fn eval_batch(rig: &Rig) -> MicroBatch {
+    micro_batch(&rows(rig, "eval"), &rows(rig, "eval"))
 }
 
 /// Checks the logits and the loss, and leaves the gradients on the device.
 fn forward(rig: &Rig, golden: &Golden, prefix: &str, tag: &str) {
-    let found = rig.logits(&eval_batch());
+    let found = rig.logits(&eval_batch(rig));
     let difference = largest_difference(&found, golden.numbers(&format!("{prefix}logits")));
     assert!(difference <= 2e-5, "{tag}: logits differ by {difference}");
-    let found = rig.loss_and_gradients(&step_of(vec![eval_batch()]));
+    let found = rig.loss_and_gradients(&step_of(vec![eval_batch(rig)]));
     let expected = golden.numbers(&format!("{prefix}loss"))[0];
     assert!(
         (found - expected).abs() <= 1e-6,
@@ -119,7 +127,8 @@ fn lora_gradients_equal_those_of_peft() {
             let distance = relative_norm(&rig.gradient(name), expected);
             assert!(distance <= 1e-5, "{family}: `{name}` is off by {distance}");
         };
-        assert_eq!(names.map(distance).count(), 28, "two for each of 14 sites");
+        let sites = if family == "phi3" { 8 } else { 14 };
+        assert_eq!(names.map(distance).count(), 2 * sites, "two for each site");
     }
 }
 
@@ -127,7 +136,7 @@ fn lora_gradients_equal_those_of_peft() {
 fn follow(rig: &Rig, golden: &Golden, prefix: &str, family: &str) {
     let losses = golden.numbers(&format!("{prefix}curve"));
     let norms = golden.numbers(&format!("{prefix}norms"));
-    let rows = rows("train");
+    let rows = rows(rig, "train");
     assert_eq!(rows.len(), 4 * losses.len());
     for (index, rows) in rows.chunks(4).enumerate() {
         let batch = step_of(vec![micro_batch(rows, rows)]);
@@ -184,6 +193,20 @@ fn twenty_steps_follow_the_golden_curves() {
     }
 }
 
+/// The base's linears have the values that bitsandbytes packs and unpacks.
+#[test]
+fn twenty_steps_over_nf4_follow_the_golden_curves() {
+    for family in PACKED {
+        let packed = [
+            ("plugins", "[\"nf4\", \"lora\"]"),
+            ("quantizer.nf4.double_quant", "false"),
+            ("optim.learning_rate", "2e-3"),
+        ];
+        let rig = adapted(family, &packed);
+        follow(&rig, &golden(family, "expected"), "nf4.", family);
+    }
+}
+
 fn config(family: &str, file: &str) -> Json {
     let text = fs::read_to_string(directory(family).join(file)).expect("a config");
     serde_json::from_str(&text).expect("JSON")
@@ -203,7 +226,7 @@ fn distance_under(family: &str, config: &Json) -> f64 {
     let place = with_config(family, config);
     let rig = Rig::new(place.path(), &[&KEYS[..], &FULL].concat());
     let golden = golden(family, "expected");
-    largest_difference(&rig.logits(&eval_batch()), golden.numbers("logits"))
+    largest_difference(&rig.logits(&eval_batch(&rig)), golden.numbers("logits"))
 }
 
 #[test]
@@ -248,6 +271,101 @@ fn every_factor_of_granite_matters() {
     let refused = Rig::try_new(place.path(), &[&KEYS[..], &FULL].concat());
     let message = format!("{:?}", refused.err().expect("a factor"));
     assert!(message.contains("`logits_scaling` is 8.0"), "{message}");
+}
+
+#[test]
+fn every_number_of_gemma_matters() {
+    for (family, key, other) in [
+        ("gemma2", "attn_logit_softcapping", json!(null)),
+        ("gemma2", "attn_logit_softcapping", json!(3.5)),
+        ("gemma2", "final_logit_softcapping", json!(null)),
+        ("gemma2", "final_logit_softcapping", json!(4.5)),
+        ("gemma2", "query_pre_attn_scalar", json!(16)),
+        ("gemma3", "query_pre_attn_scalar", json!(16)),
+        ("gemma3", "final_logit_softcapping", json!(4.0)),
+        (
+            "gemma3",
+            "layer_types",
+            json!(["full_attention", "sliding_attention"]),
+        ),
+    ] {
+        let mut config = config(family, "config.json");
+        config[key] = other;
+        let distance = distance_under(family, &config);
+        assert!(distance > 1e-3, "{family}, {key}: only {distance}");
+    }
+    for (kind, key, other) in [
+        ("sliding_attention", "rope_theta", 1e4),
+        ("full_attention", "rope_theta", 1e4),
+        ("full_attention", "factor", 1.0),
+    ] {
+        let mut config = config("gemma3", "config.json");
+        config["rope_parameters"][kind][key] = json!(other);
+        let distance = distance_under("gemma3", &config);
+        assert!(distance > 1e-3, "{kind}.{key}: only {distance}");
+    }
+    let mut config = config("phi3", "config.json");
+    config["rope_parameters"]["partial_rotary_factor"] = json!(1.0);
+    let distance = distance_under("phi3", &config);
+    assert!(distance > 1e-2, "partial_rotary_factor: only {distance}");
+}
+
+#[test]
+fn what_the_newer_families_do_not_know_is_refused_by_name() {
+    for (family, key, value, expected) in [
+        ("gemma2", "hidden_activation", json!("gelu"), "`gelu`"),
+        (
+            "gemma2",
+            "altup_num_inputs",
+            json!(4),
+            "`altup_num_inputs` is 4",
+        ),
+        (
+            "gemma2",
+            "use_bidirectional_attention",
+            json!(true),
+            "`use_bidirectional_attention` is true",
+        ),
+        (
+            "gemma2",
+            "attn_logit_softcapping",
+            json!(-1.0),
+            "a number above 0, found -1.0",
+        ),
+        (
+            "gemma3",
+            "attn_logit_softcapping",
+            json!(50.0),
+            "`attn_logit_softcapping` is 50.0",
+        ),
+        ("gemma3", "model_type", json!("gemma3"), "Gemma3ForCausalLM"),
+        ("phi3", "resid_pdrop", json!(0.1), "`resid_pdrop` is 0.1"),
+        (
+            "phi3",
+            "rope_parameters",
+            json!({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}),
+            "rope type `longrope`",
+        ),
+        (
+            "phi3",
+            "embedding_multiplier",
+            json!(2.0),
+            "`embedding_multiplier` is 2.0",
+        ),
+    ] {
+        let mut config = config(family, "config.json");
+        config[key] = value;
+        let place = with_config(family, &config);
+        let refused = Rig::try_new(place.path(), &[&KEYS[..], &FULL].concat());
+        let message = format!("{:?}", refused.err().expect(key));
+        assert!(message.contains(expected), "{family}: {message}");
+    }
+    // Switches that are off, and what transformers writes beside the numbers, pass.
+    let mut config = config("gemma2", "config.json");
+    config["some_switch"] = json!(false);
+    config["cache_implementation"] = json!("hybrid");
+    config["sliding_window_size"] = json!(8);
+    assert!(distance_under("gemma2", &config) <= 2e-5);
 }
 
 /// transformers 5 reads the same config from both files (checked by `make_families.py`).

@@ -5,6 +5,8 @@ use serde_json::Value as Json;
 
 use crate::dialect::{AttentionBias, Dialect, Window};
 use crate::fields::Fields;
+use crate::gemma::Gemma;
+use crate::keys::refuse_unknown;
 use crate::multipliers::Multipliers;
 use crate::rope::Rope;
 use crate::window::windows;
@@ -44,6 +46,8 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embedding.
     pub rope: Rope,
+    /// That of layers with a window, where it is another one.
+    pub local_rope: Option<Rope>,
     /// Whether the head's weight is the embedding's.
     pub tied_head: bool,
     /// Whether queries, keys and values have biases.
@@ -56,6 +60,10 @@ pub struct DecoderConfig {
     pub head_norms: bool,
     /// Factors of values.
     pub multipliers: Multipliers,
+    /// Further numbers of a model of Gemma's line.
+    pub gemma: Option<Gemma>,
+    /// Whether queries, keys and values are one projection, and gate and up another one.
+    pub fused_projections: bool,
     /// For each layer, most tokens that a token attends to, itself included; unset for no limit.
     pub windows: Vec<Option<u64>>,
     /// Standard deviation of initial weights.
@@ -73,8 +81,10 @@ impl DecoderConfig {
         refuse_variants(&fields, dialect)?;
         let hidden_size = fields.count("hidden_size", 1..=MAX_EXTENT, None)?;
         let num_heads = fields.count("num_attention_heads", 1..=MAX_EXTENT, None)?;
-        let num_kv_heads = fields.count("num_key_value_heads", 1..=MAX_EXTENT, Some(num_heads))?;
-        let own_width = fields.get("head_dim").is_some() || dialect.default_head_dim.is_some();
+        let defaults = dialect.defaults;
+        let as_many = defaults.num_kv_heads.unwrap_or(num_heads);
+        let num_kv_heads = fields.count("num_key_value_heads", 1..=MAX_EXTENT, Some(as_many))?;
+        let own_width = fields.get("head_dim").is_some() || defaults.head_dim.is_some();
         if !own_width && hidden_size % num_heads != 0 {
             return Err(PluginError::invalid(format!(
                 "config.json: `hidden_size` {hidden_size} is not a multiple of \
@@ -88,7 +98,7 @@ impl DecoderConfig {
             )));
         }
         let even_share = (hidden_size / num_heads).max(1);
-        let usual = dialect.default_head_dim.unwrap_or(even_share);
+        let usual = defaults.head_dim.unwrap_or(even_share);
         let head_dim = fields.count("head_dim", 1..=MAX_EXTENT, Some(usual))?;
         if head_dim % 2 != 0 {
             return Err(PluginError::invalid(format!(
@@ -104,7 +114,8 @@ impl DecoderConfig {
                 num_heads * head_dim
             )));
         }
-        let max_positions = fields.count("max_position_embeddings", 1..=1 << 40, Some(2048))?;
+        let key = "max_position_embeddings";
+        let max_positions = fields.count(key, 1..=1 << 40, Some(defaults.max_positions))?;
         let num_layers = fields.count("num_hidden_layers", 1..=MAX_LAYERS, None)?;
         let configured = fields.flag("attention_bias")?;
         let config = DecoderConfig {
@@ -117,9 +128,10 @@ impl DecoderConfig {
             num_kv_heads,
             head_dim,
             max_positions,
-            rms_norm_eps: fields.positive("rms_norm_eps", Some(1e-6))?,
-            rope: Rope::read(&fields, max_positions)?,
-            tied_head: fields.flag("tie_word_embeddings")?,
+            rms_norm_eps: fields.positive("rms_norm_eps", Some(defaults.rms_norm_eps))?,
+            rope: Rope::read(&fields, dialect, max_positions)?,
+            local_rope: Rope::read_local(&fields, dialect)?,
+            tied_head: fields.flag_or("tie_word_embeddings", defaults.tied_head)?,
             qkv_bias: match dialect.attention_bias {
                 AttentionBias::Never => false,
                 AttentionBias::Configured => configured,
@@ -129,6 +141,8 @@ impl DecoderConfig {
             mlp_bias: dialect.mlp_bias && fields.flag("mlp_bias")?,
             head_norms: dialect.head_norms,
             multipliers: Multipliers::read(&fields, dialect.multipliers)?,
+            gemma: Gemma::read(&fields, dialect)?,
+            fused_projections: dialect.fused_projections,
             windows: windows(&fields, dialect.window, num_layers)?,
             initializer_range: fields.positive("initializer_range", Some(0.02))?,
         };
@@ -138,7 +152,9 @@ impl DecoderConfig {
                 "config.json: a model of {elements} weights, expected at most {MAX_ELEMENTS}"
             )));
         }
-        config.rope.check(config.head_dim)?;
+        for rope in [Some(&config.rope), config.local_rope.as_ref()] {
+            rope.map_or(Ok(()), |rope| rope.check(config.head_dim))?;
+        }
         Ok(config)
     }
 
@@ -169,29 +185,25 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
             "config.json: `model_type` is `{model_type}`, this family reads `{family}`"
         )));
     }
+    let is_gemma = dialect.gemma.is_some();
     let activation = fields.text("hidden_act", "silu")?;
-    if activation != "silu" {
+    if activation != "silu" && !is_gemma {
         return Err(PluginError::unsupported(format!(
             "config.json: `hidden_act` is `{activation}`, this family's is `silu`"
         )));
     }
     let windowless = dialect.window == Window::Never;
-    let strange = [
-        "attention_dropout",
-        "attn_logit_softcapping",
-        "final_logit_softcapping",
-    ];
-    let strange = strange
-        .into_iter()
-        .chain(windowless.then_some("sliding_window"));
-    for key in strange {
+    let caps = ["attn_logit_softcapping", "final_logit_softcapping"];
+    let strange = ["attention_dropout", "embd_pdrop", "resid_pdrop"].into_iter();
+    let strange = strange.chain(caps.into_iter().filter(|_| !is_gemma));
+    for key in strange.chain(windowless.then_some("sliding_window")) {
         if let Some(found) = fields.get(key).filter(|found| found.as_f64() != Some(0.0)) {
             return Err(PluginError::unsupported(format!(
                 "config.json: `{key}` is {found}, which this family does not have"
             )));
         }
     }
-    Ok(())
+    refuse_unknown(fields, dialect)
 }
 
 #[cfg(test)]

@@ -83,13 +83,34 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The number `key`, finite and above zero; none where it is null, `default` where it is left
+    /// out.
+    ///
+    /// # Errors
+    /// `INVALID` with the value found.
+    pub fn optional_positive(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
+        match (self.is_written(key), self.get(key)) {
+            (false, _) => Ok(default),
+            (true, None) => Ok(None),
+            (true, Some(_)) => self.positive(key, None).map(Some),
+        }
+    }
+
     /// The boolean `key`, or false.
     ///
     /// # Errors
     /// `INVALID` where it is neither true nor false.
     pub fn flag(&self, key: &str) -> Result<bool> {
+        self.flag_or(key, false)
+    }
+
+    /// The boolean `key`, or `default`.
+    ///
+    /// # Errors
+    /// `INVALID` where it is neither true nor false.
+    pub fn flag_or(&self, key: &str, default: bool) -> Result<bool> {
         match self.get(key) {
-            None => Ok(false),
+            None => Ok(default),
             Some(Json::Bool(flag)) => Ok(*flag),
             Some(found) => Err(self.expected(key, "true or false", Some(found))),
         }

@@ -19,28 +19,48 @@ pub fn embedding(config: &DecoderConfig) -> Graph {
     let shape = [config.vocab_size, config.hidden_size];
     let table = graph.param("model.embed_tokens.weight", shape);
     let hidden = op::embedding(&mut graph, tokens, table, EmbeddingLayout::ByRow);
-    let hidden = scaled(&mut graph, hidden, config.multipliers.embedding);
+    let hidden = match config.gemma {
+        // The factor is a number of the table's dtype.
+        Some(_) => op::scale_rounded(&mut graph, hidden, (config.hidden_size as f64).sqrt()),
+        None => scaled(&mut graph, hidden, config.multipliers.embedding),
+    };
     graph.output(HIDDEN, hidden);
     graph
 }
 
 /// `hidden` `[T, D]` -> `hidden` `[T, D]`: `x + r attention(norm(x))`, then `x + r
-/// feed_forward(norm(x))`, where `r` is the family's factor of residuals, else 1. Tokens attend to
-/// `window` tokens, themselves included, or to all earlier tokens of their sequence.
+/// feed_forward(norm(x))`, where `r` is the family's factor of residuals, else 1. In Gemma's line
+/// both results are normed before they are added. Tokens attend to `window` tokens, themselves
+/// included, or to all earlier tokens of their sequence.
 pub fn layer(config: &DecoderConfig, window: Option<u64>) -> Graph {
     let mut graph = Graph::new(&format!("{}.layer", config.family));
-    let hidden = previous(&mut graph, config);
-    let normed = norm(&mut graph, hidden, "input_layernorm.weight", config);
-    let attended = attention(&mut graph, normed, config, window);
+    let [before_attention, after_attention, before_fed, after_fed] = match config.gemma {
+        Some(_) => [
+            Some("input_layernorm.weight"),
+            Some("post_attention_layernorm.weight"),
+            Some("pre_feedforward_layernorm.weight"),
+            Some("post_feedforward_layernorm.weight"),
+        ],
+        None => [
+            Some("input_layernorm.weight"),
+            None,
+            Some("post_attention_layernorm.weight"),
+            None,
+        ],
+    };
+    let norm = |graph: &mut Graph, x: ValueId, name: Option<&str>| match name {
+        Some(name) => norm(graph, x, name, config),
+        None => x,
+    };
     let factor = config.multipliers.residual;
+    let hidden = previous(&mut graph, config);
+    let normed = norm(&mut graph, hidden, before_attention);
+    let attended = attention(&mut graph, normed, config, window);
+    let attended = norm(&mut graph, attended, after_attention);
     let hidden = op::add(&mut graph, hidden, attended, factor);
-    let normed = norm(
-        &mut graph,
-        hidden,
-        "post_attention_layernorm.weight",
-        config,
-    );
+    let normed = norm(&mut graph, hidden, before_fed);
     let fed = feed_forward(&mut graph, normed, config);
+    let fed = norm(&mut graph, fed, after_fed);
     let hidden = op::add(&mut graph, hidden, fed, factor);
     graph.output(HIDDEN, hidden);
     graph
@@ -55,6 +75,8 @@ pub fn head(config: &DecoderConfig) -> Graph {
     let normed = scaled(&mut graph, normed, 1.0 / config.multipliers.logits_divisor);
     let weight = graph.param("lm_head.weight", [config.vocab_size, config.hidden_size]);
     let logits = op::linear(&mut graph, normed, weight, None);
+    let cap = config.gemma.and_then(|gemma| gemma.logits_softcap);
+    let logits = capped(&mut graph, logits, cap);
     let labels = graph.batch(batch::LABELS);
     let [loss, _log_sum, correct] = op::cross_entropy(&mut graph, logits, labels);
     graph.output("loss", loss);
@@ -76,9 +98,33 @@ fn scaled(graph: &mut Graph, x: ValueId, factor: f64) -> ValueId {
     op::scale(graph, x, factor)
 }
 
+/// `cap tanh(x / cap)`, where there is a cap.
+fn capped(graph: &mut Graph, x: ValueId, cap: Option<f64>) -> ValueId {
+    let Some(cap) = cap else {
+        return x;
+    };
+    let parts = op::scale(graph, x, cap.recip());
+    let parts = op::tanh(graph, parts);
+    op::scale(graph, parts, cap)
+}
+
 fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> ValueId {
-    let weight = graph.param(name, [config.hidden_size]);
-    op::rms_norm(graph, x, weight, config.rms_norm_eps)
+    norm_of(graph, x, name, config.hidden_size, config)
+}
+
+/// Normalizes each `width` columns of `x` by the weight `name`.
+fn norm_of(
+    graph: &mut Graph,
+    x: ValueId,
+    name: &str,
+    width: u64,
+    config: &DecoderConfig,
+) -> ValueId {
+    let (weight, eps) = (graph.param(name, [width]), config.rms_norm_eps);
+    match config.gemma {
+        Some(_) => op::rms_norm_offset(graph, x, weight, eps, 1.0),
+        None => op::rms_norm(graph, x, weight, eps),
+    }
 }
 
 /// Normalizes each head of `x` `[T, H K]`, where the family norms queries and keys.
@@ -86,8 +132,7 @@ fn head_norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) 
     if !config.head_norms {
         return x;
     }
-    let weight = graph.param(name, [config.head_dim]);
-    op::rms_norm(graph, x, weight, config.rms_norm_eps)
+    norm_of(graph, x, name, config.head_dim, config)
 }
 
 /// Whether a projection adds a bias.
@@ -120,24 +165,24 @@ fn attention(
     config: &DecoderConfig,
     window: Option<u64>,
 ) -> ValueId {
-    let bias = Bias::when(config.qkv_bias);
-    let q = project(graph, x, "self_attn.q_proj", config.query_width(), bias);
-    let k = project(graph, x, "self_attn.k_proj", config.kv_width(), bias);
-    let v = project(graph, x, "self_attn.v_proj", config.kv_width(), bias);
+    let [q, k, v] = queries_keys_values(graph, x, config);
     let q = head_norm(graph, q, "self_attn.q_norm.weight", config);
     let k = head_norm(graph, k, "self_attn.k_norm.weight", config);
-    let inv_freq = config.rope.inv_freq(config.head_dim);
+    let local = config.local_rope.as_ref().filter(|_| window.is_some());
+    let rope = local.unwrap_or(&config.rope);
+    let inv_freq = rope.inv_freq(config.head_dim);
     let positions = graph.batch(batch::POSITIONS);
     let q = op::rope(graph, q, positions, config.head_dim, &inv_freq, 1.0);
     let k = op::rope(graph, k, positions, config.head_dim, &inv_freq, 1.0);
-    let usual_scale = (config.head_dim as f64).sqrt().recip();
+    let scalar = config.gemma.map(|gemma| gemma.query_scalar);
+    let usual_scale = scalar.unwrap_or(config.head_dim as f64).sqrt().recip();
     let shape = AttentionShape {
         heads: config.num_heads,
         kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
         scale: config.multipliers.attention.unwrap_or(usual_scale),
         window,
-        softcap: None,
+        softcap: config.gemma.and_then(|gemma| gemma.attention_softcap),
     };
     let cu_seqlens = graph.batch(batch::CU_SEQLENS);
     let out = op::attention(graph, q, k, v, cu_seqlens, shape);
@@ -145,10 +190,33 @@ fn attention(
     project(graph, out, "self_attn.o_proj", config.hidden_size, bias)
 }
 
+/// Queries `[T, H K]`, keys and values `[T, J K]` of `x`.
+fn queries_keys_values(graph: &mut Graph, x: ValueId, config: &DecoderConfig) -> [ValueId; 3] {
+    let bias = Bias::when(config.qkv_bias);
+    let (queries, keys) = (config.query_width(), config.kv_width());
+    if !config.fused_projections {
+        let names = [("q", queries), ("k", keys), ("v", keys)];
+        return names.map(|(name, width)| {
+            project(graph, x, &format!("self_attn.{name}_proj"), width, bias)
+        });
+    }
+    let all = project(graph, x, "self_attn.qkv_proj", queries + 2 * keys, bias);
+    let parts = [(0, queries), (queries, keys), (queries + keys, keys)];
+    parts.map(|(first, width)| op::slice_columns(graph, all, first, width))
+}
+
 fn feed_forward(graph: &mut Graph, x: ValueId, config: &DecoderConfig) -> ValueId {
     let bias = Bias::when(config.mlp_bias);
-    let gate = project(graph, x, "mlp.gate_proj", config.intermediate_size, bias);
-    let up = project(graph, x, "mlp.up_proj", config.intermediate_size, bias);
-    let inner = op::swiglu(graph, gate, up);
+    let width = config.intermediate_size;
+    let [gate, up] = if config.fused_projections {
+        let both = project(graph, x, "mlp.gate_up_proj", 2 * width, bias);
+        [0, width].map(|first| op::slice_columns(graph, both, first, width))
+    } else {
+        ["gate", "up"].map(|name| project(graph, x, &format!("mlp.{name}_proj"), width, bias))
+    };
+    let inner = match config.gemma {
+        Some(_) => op::geglu_tanh(graph, gate, up),
+        None => op::swiglu(graph, gate, up),
+    };
     project(graph, inner, "mlp.down_proj", config.hidden_size, bias)
 }

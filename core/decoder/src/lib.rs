@@ -6,7 +6,9 @@
 mod config;
 mod dialect;
 mod fields;
+mod gemma;
 mod graphs;
+mod keys;
 mod model;
 mod multipliers;
 mod rope;
@@ -17,7 +19,8 @@ use espalier_interface::model::Model;
 use serde_json::Value as Json;
 
 pub use config::DecoderConfig;
-pub use dialect::{AttentionBias, Dialect, Window};
+pub use dialect::{AttentionBias, Defaults, Dialect, GemmaLine, Window};
+pub use gemma::Gemma;
 pub use multipliers::Multipliers;
 pub use rope::{Rope, RopeScaling};
 
@@ -29,15 +32,20 @@ pub fn describe(config: &Json, dialect: &Dialect) -> Result<Model> {
     model::build(&DecoderConfig::read(config, dialect)?)
 }
 
-/// The text of a small `config.json` of the given `model_type`. It is the capability
+/// The text of a small `config.json` of the given `model_type` and activation. It is the capability
 /// `sample_config`, with which the conformance kit tests a family.
 #[macro_export]
 macro_rules! sample_config {
     ($model_type:literal) => {
+        $crate::sample_config!($model_type, "silu")
+    };
+    ($model_type:literal, $activation:literal) => {
         concat!(
             r#"{"model_type": ""#,
             $model_type,
-            r#"", "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 64, "#,
+            r#"", "hidden_act": ""#,
+            $activation,
+            r#"", "hidden_size": 32, "intermediate_size": 64, "#,
             r#""num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "#,
             r#""head_dim": 8, "vocab_size": 64, "max_position_embeddings": 64, "#,
             r#""rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false, "#,

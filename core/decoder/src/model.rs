@@ -74,6 +74,8 @@ fn bind(
             shape: local.shape.clone(),
             kind,
             init: match kind {
+                // Such weights are around 0: 1 is added to them.
+                ParamKind::Norm if config.gemma.is_some() => Init::Zeros,
                 ParamKind::Norm => Init::Ones,
                 ParamKind::Bias => Init::Zeros,
                 _ => Init::Normal {
@@ -96,16 +98,12 @@ fn kind_of(name: &str) -> ParamKind {
     }
 }
 
-/// A family without special features, for tests.
+/// A family with what Llama has, for tests.
 #[cfg(test)]
 pub(crate) const PLAIN: crate::Dialect = crate::Dialect {
-    model_type: "llama",
     attention_bias: crate::AttentionBias::Configured,
     mlp_bias: true,
-    head_norms: false,
-    window: crate::Window::Never,
-    default_head_dim: None,
-    multipliers: false,
+    ..crate::Dialect::plain("llama")
 };
 
 #[cfg(test)]

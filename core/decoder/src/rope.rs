@@ -8,6 +8,7 @@ use std::f32::consts::PI;
 
 use espalier_interface::{PluginError, Result};
 
+use crate::dialect::Dialect;
 use crate::fields::Fields;
 
 /// The rotary embedding that a config describes.
@@ -17,7 +18,12 @@ pub struct Rope {
     pub theta: f64,
     /// How wavelengths are scaled.
     pub scaling: RopeScaling,
+    /// The part of a head's channels that is turned, the first ones; at most 1.
+    pub partial: f64,
 }
+
+/// The kinds of layers by which `rope_parameters` may be nested: without and with a window.
+const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// How wavelengths are scaled for longer sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,13 +50,20 @@ pub enum RopeScaling {
 
 impl Rope {
     /// Reads `rope_scaling` and `rope_theta` (transformers 4) or `rope_parameters` (transformers
-    /// 5).
+    /// 5): the rotary embedding of all layers, or of those without a window where the family's
+    /// others have one of their own.
     ///
     /// # Errors
     /// `UNSUPPORTED` for any other rope type, `INVALID` for a value that is missing or impossible.
-    pub fn read(config: &Fields<'_>, max_positions: u64) -> Result<Self> {
-        let mut theta = config.positive("rope_theta", Some(10_000.0))?;
-        refuse_partial(config)?;
+    pub fn read(config: &Fields<'_>, dialect: &Dialect, max_positions: u64) -> Result<Self> {
+        let usual = dialect.defaults.rope_theta;
+        let theta = config.positive("rope_theta", Some(usual))?;
+        let partial = partial(config, dialect, 1.0)?;
+        let plain = Rope {
+            theta,
+            scaling: RopeScaling::Default,
+            partial,
+        };
         let is_set = |key: &&str| {
             let object = config.get(key).and_then(|value| value.as_object());
             config.get(key).is_some() && object.is_none_or(|object| !object.is_empty())
@@ -62,28 +75,70 @@ impl Rope {
         ]
         .into_iter()
         .find(|(key, _)| is_set(key)) else {
-            return Ok(Rope {
-                theta,
-                scaling: RopeScaling::Default,
-            });
+            return Ok(plain);
         };
         let found = config.get(key).expect("it is set");
         let fields = Fields::new(found, path)?;
-        refuse_partial(&fields)?;
-        if let Some((inner, _)) = fields.entries().find(|(_, value)| value.is_object()) {
-            return Err(PluginError::unsupported(format!(
-                "config.json: `{key}.{inner}` gives a kind of layer its own rotary embedding, \
-                 these families have one for all layers"
-            )));
+        if !by_kind(&fields, key, dialect)? {
+            return plain.with(config, &fields, key, dialect, max_positions);
         }
-        theta = fields.positive("rope_theta", Some(theta))?;
+        let Some(of_kind) = fields.get(KINDS[0]) else {
+            return Ok(plain);
+        };
+        let path = "rope_parameters.full_attention.";
+        let fields = Fields::new(of_kind, path)?;
+        plain.with(config, &fields, path, dialect, max_positions)
+    }
+
+    /// Reads the rotary embedding of layers with a window, where the family has another one for
+    /// them: `rope_local_base_freq` (transformers 4) or `rope_parameters.sliding_attention`
+    /// (transformers 5).
+    ///
+    /// # Errors
+    /// As [`Rope::read`], and `UNSUPPORTED` for one that is scaled.
+    pub fn read_local(config: &Fields<'_>, dialect: &Dialect) -> Result<Option<Self>> {
+        let Some(usual) = dialect.gemma.and_then(|line| line.local_rope_theta) else {
+            return Ok(None);
+        };
+        let plain = Rope {
+            theta: config.positive("rope_local_base_freq", Some(usual))?,
+            scaling: RopeScaling::Default,
+            partial: 1.0,
+        };
+        let key = "rope_parameters";
+        let of_kind = config.get(key).and_then(|value| value.get(KINDS[1]));
+        let Some(of_kind) = of_kind.filter(|value| !value.is_null()) else {
+            return Ok(Some(plain));
+        };
+        let path = "rope_parameters.sliding_attention.";
+        let fields = Fields::new(of_kind, path)?;
+        let rope = plain.with(config, &fields, path, dialect, 0)?;
+        match rope.scaling {
+            RopeScaling::Default | RopeScaling::Linear { .. } => Ok(Some(rope)),
+            RopeScaling::Llama3 { .. } => Err(PluginError::unsupported(format!(
+                "config.json: rope type `llama3` in `{path}`; layers with a window have `default` \
+                 and `linear`"
+            ))),
+        }
+    }
+
+    /// It with the theta and scaling of `fields`, which stand at `key` of `config`.
+    fn with(
+        self,
+        config: &Fields<'_>,
+        fields: &Fields<'_>,
+        key: &str,
+        dialect: &Dialect,
+        max_positions: u64,
+    ) -> Result<Self> {
+        let key = key.trim_end_matches('.');
         let older = fields.text("type", "default")?;
         let scaling = match fields.text("rope_type", older)? {
             "default" => RopeScaling::Default,
             "linear" => RopeScaling::Linear {
                 factor: fields.positive("factor", None)?,
             },
-            "llama3" => llama3(config, &fields, max_positions)?,
+            "llama3" => llama3(config, fields, max_positions)?,
             other => {
                 return Err(PluginError::unsupported(format!(
                     "config.json: rope type `{other}` in `{key}`; this family has `default`, \
@@ -91,7 +146,16 @@ impl Rope {
                 )));
             }
         };
-        Ok(Rope { theta, scaling })
+        Ok(Rope {
+            theta: fields.positive("rope_theta", Some(self.theta))?,
+            scaling,
+            partial: partial(fields, dialect, self.partial)?,
+        })
+    }
+
+    /// Channels of a head of width `head_dim` that are turned.
+    fn turned(&self, head_dim: u64) -> u64 {
+        (head_dim as f64 * self.partial) as u64
     }
 
     /// Checks that the angular frequencies of heads of width `head_dim` are finite in f32.
@@ -99,6 +163,14 @@ impl Rope {
     /// # Errors
     /// `INVALID` where one is not, with the values that cause it.
     pub(crate) fn check(&self, head_dim: u64) -> Result<()> {
+        let turned = self.turned(head_dim);
+        if turned < 2 || !turned.is_multiple_of(2) {
+            return Err(PluginError::invalid(format!(
+                "config.json: `partial_rotary_factor` {} of heads {head_dim} wide turns {turned} \
+                 channels, expected pairs",
+                self.partial
+            )));
+        }
         let steps = self.inv_freq(head_dim);
         match steps.iter().position(|step| !step.is_finite()) {
             None => Ok(()),
@@ -115,14 +187,16 @@ impl Rope {
         }
     }
 
-    /// The angular frequency of each pair of channels, `[K / 2]` f32, in radians per position.
+    /// The angular frequency of each pair of channels that is turned, `[K / 2]` f32 where all of a
+    /// head of width K are, in radians per position.
     ///
     /// # Source
     /// transformers 5, `modeling_rope_utils.py`. There, a scalar over a tensor is computed as the
     /// reciprocal times the scalar.
     pub fn inv_freq(&self, head_dim: u64) -> Vec<f32> {
-        let plain = (0..head_dim / 2).map(|pair| {
-            let exponent = (2 * pair) as f32 / head_dim as f32;
+        let width = self.turned(head_dim);
+        let plain = (0..width / 2).map(|pair| {
+            let exponent = (2 * pair) as f32 / width as f32;
             // The power is computed in f64 and rounded once, so it is the same on every machine.
             1.0 / f64::from(self.theta as f32).powf(f64::from(exponent)) as f32
         });
@@ -178,13 +252,52 @@ fn llama3(config: &Fields<'_>, fields: &Fields<'_>, max_positions: u64) -> Resul
     })
 }
 
-fn refuse_partial(fields: &Fields<'_>) -> Result<()> {
-    match fields.get("partial_rotary_factor") {
-        Some(found) if found.as_f64() != Some(1.0) => Err(PluginError::unsupported(format!(
-            "config.json: `partial_rotary_factor` is {found}, these families turn all channels"
-        ))),
-        _ => Ok(()),
+/// Whether `fields`, which stand at `key`, give each kind of layer its own object.
+fn by_kind(fields: &Fields<'_>, key: &str, dialect: &Dialect) -> Result<bool> {
+    let has_local = dialect
+        .gemma
+        .is_some_and(|line| line.local_rope_theta.is_some());
+    let Some((inner, _)) = fields.entries().find(|(_, value)| value.is_object()) else {
+        if has_local && key == "rope_parameters" {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}` is the same for all layers, this family has {}",
+                KINDS.map(|kind| format!("`{key}.{kind}`")).join(" and ")
+            )));
+        }
+        return Ok(false);
+    };
+    if !has_local || key == "rope_scaling" {
+        return Err(PluginError::unsupported(format!(
+            "config.json: `{key}.{inner}` gives a kind of layer its own rotary embedding, \
+             these families have one for all layers"
+        )));
     }
+    match fields
+        .entries()
+        .find(|(kind, _)| !KINDS.contains(&kind.as_str()))
+    {
+        None => Ok(true),
+        Some((other, _)) => Err(PluginError::unsupported(format!(
+            "config.json: `{key}` has `{other}` beside kinds of layers; this family has {}",
+            KINDS.map(|kind| format!("`{kind}`")).join(" and ")
+        ))),
+    }
+}
+
+/// The key `partial_rotary_factor`, or `default`.
+fn partial(fields: &Fields<'_>, dialect: &Dialect, default: f64) -> Result<f64> {
+    let key = "partial_rotary_factor";
+    let part = fields.positive(key, Some(default))?;
+    if part == 1.0 || (dialect.partial_rotary && part < 1.0) {
+        return Ok(part);
+    }
+    Err(PluginError::unsupported(format!(
+        "config.json: `{key}` is {part}, {}",
+        match dialect.partial_rotary {
+            true => "expected at most 1",
+            false => "these families turn all channels",
+        }
+    )))
 }
 
 #[cfg(test)]

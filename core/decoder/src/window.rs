@@ -10,23 +10,54 @@ use crate::fields::Fields;
 /// `Qwen2Config`.
 const SWITCHED_WIDTH: u64 = 4096;
 
+/// Layers without a window.
+enum Without {
+    /// Those before this one.
+    Before(u64),
+    /// Each one of this number: with 2, every other layer.
+    Each(u64),
+}
+
+impl Without {
+    fn has(&self, layer: u64) -> bool {
+        match self {
+            Without::Before(first) => layer < *first,
+            Without::Each(every) => (layer + 1).is_multiple_of(*every),
+        }
+    }
+}
+
 /// For each layer, most tokens that a token attends to, itself included; none for no limit.
 ///
 /// # Errors
 /// `INVALID` for values of the wrong type or number, and for lists that contradict the switch;
 /// `UNSUPPORTED` for kinds of layers that the family does not have.
 pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec<Option<u64>>> {
-    let (window, first) = match rule {
+    let mut without = Without::Before(0);
+    let window = match rule {
         Window::Never => return Ok(vec![None; num_layers as usize]),
-        Window::EveryLayer { default } => (width(fields, default)?, 0),
-        Window::Switched if !fields.flag("use_sliding_window")? => (None, 0),
+        Window::EveryLayer { default } => width(fields, default)?,
+        Window::Switched if !fields.flag("use_sliding_window")? => None,
         Window::Switched => {
             let first = fields.count("max_window_layers", 0..=u64::MAX, Some(28))?;
-            (width(fields, SWITCHED_WIDTH)?, first)
+            without = Without::Before(first);
+            width(fields, Some(SWITCHED_WIDTH))?
+        }
+        Window::AllBut {
+            default,
+            every,
+            key,
+        } => {
+            let every = match key {
+                Some(key) => fields.count(key, 1..=u64::MAX, Some(every))?,
+                None => every,
+            };
+            without = Without::Each(every);
+            width(fields, Some(default))?
         }
     };
     let Some(kinds) = fields.get("layer_types") else {
-        let seen = |layer| window.filter(|_| layer >= first);
+        let seen = |layer| window.filter(|_| !without.has(layer));
         return Ok((0..num_layers).map(seen).collect());
     };
     let kinds = kinds
@@ -47,7 +78,7 @@ pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec
 fn of_kind(kind: &Json, rule: Window, window: Option<u64>) -> Result<Option<u64>> {
     match (kind.as_str(), window) {
         // transformers gives such a layer the window anyway.
-        (Some("full_attention"), Some(window)) if rule != Window::Switched => {
+        (Some("full_attention"), Some(window)) if matches!(rule, Window::EveryLayer { .. }) => {
             Err(PluginError::unsupported(format!(
                 "config.json: `layer_types` names {kind} beside `sliding_window` {window}; every \
                  layer of this family has the window"
@@ -67,12 +98,12 @@ fn of_kind(kind: &Json, rule: Window, window: Option<u64>) -> Result<Option<u64>
 }
 
 /// The key `sliding_window`: `default` where it is left out, none where it is null.
-fn width(fields: &Fields<'_>, default: u64) -> Result<Option<u64>> {
+fn width(fields: &Fields<'_>, default: Option<u64>) -> Result<Option<u64>> {
     let key = "sliding_window";
-    if fields.is_written(key) && fields.get(key).is_none() {
+    if fields.get(key).is_none() && (fields.is_written(key) || default.is_none()) {
         return Ok(None);
     }
-    fields.count(key, 1..=1 << 40, Some(default)).map(Some)
+    fields.count(key, 1..=1 << 40, default).map(Some)
 }
 
 #[cfg(test)]

@@ -11,17 +11,20 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 13] = [
+const PLUGINS: [&str; 16] = [
     "backend_cpu",
     "collective_threads",
     "ddp",
     "fsdp",
+    "gemma2",
+    "gemma3",
     "granite",
     "hqq",
     "llama",
     "lora",
     "mistral",
     "nf4",
+    "phi3",
     "qwen2",
     "qwen3",
     "single",

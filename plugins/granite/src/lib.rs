@@ -1,19 +1,16 @@
 //! Granite 3, the dense ones: their `config.json` -> a model as data. Embeddings, attention's
 //! scores, what a layer adds, and logits are scaled by numbers of the config.
 
-use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_decoder::{AttentionBias, Dialect};
 use espalier_interface::model::Model;
 use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
 const DIALECT: Dialect = Dialect {
-    model_type: "granite",
     attention_bias: AttentionBias::Configured,
     mlp_bias: true,
-    head_norms: false,
-    window: Window::Never,
-    default_head_dim: None,
     multipliers: true,
+    ..Dialect::plain("granite")
 };
 
 /// The family of Granite 3, the dense ones.

@@ -1,19 +1,15 @@
 //! Llama 1, 2 and 3, and models that share their `config.json`: the file -> a model as data. Biases
 //! where the config asks for them.
 
-use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_decoder::{AttentionBias, Dialect};
 use espalier_interface::model::Model;
 use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
 const DIALECT: Dialect = Dialect {
-    model_type: "llama",
     attention_bias: AttentionBias::Configured,
     mlp_bias: true,
-    head_norms: false,
-    window: Window::Never,
-    default_head_dim: None,
-    multipliers: false,
+    ..Dialect::plain("llama")
 };
 
 /// The family of Llama 1, 2 and 3, and models that share their `config.json`.

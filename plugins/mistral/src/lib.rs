@@ -1,19 +1,16 @@
 //! Mistral 7B and models that share its `config.json`: the file -> a model as data. A sliding
 //! window in every layer, no biases.
 
-use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_decoder::{Dialect, Window};
 use espalier_interface::model::Model;
 use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
 const DIALECT: Dialect = Dialect {
-    model_type: "mistral",
-    attention_bias: AttentionBias::Never,
-    mlp_bias: false,
-    head_norms: false,
-    window: Window::EveryLayer { default: 4096 },
-    default_head_dim: None,
-    multipliers: false,
+    window: Window::EveryLayer {
+        default: Some(4096),
+    },
+    ..Dialect::plain("mistral")
 };
 
 /// The family of Mistral 7B and models that share its `config.json`.

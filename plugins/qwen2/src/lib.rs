@@ -7,13 +7,9 @@ use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
 const DIALECT: Dialect = Dialect {
-    model_type: "qwen2",
     attention_bias: AttentionBias::QueryKeyValue,
-    mlp_bias: false,
-    head_norms: false,
     window: Window::Switched,
-    default_head_dim: None,
-    multipliers: false,
+    ..Dialect::plain("qwen2")
 };
 
 /// The family of Qwen 2 and 2.5.

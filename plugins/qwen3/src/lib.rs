@@ -1,19 +1,22 @@
 //! Qwen 3, the dense ones: their `config.json` -> a model as data. Queries and keys are normalised
 //! by head; the head width is a separate key.
 
-use espalier_decoder::{AttentionBias, Dialect, Window};
+use espalier_decoder::{AttentionBias, Defaults, Dialect, Window};
 use espalier_interface::model::Model;
 use espalier_interface::{Component, Family, Instance, Result, Role};
 use serde_json::Value as Json;
 
+const PLAIN: Dialect = Dialect::plain("qwen3");
+
 const DIALECT: Dialect = Dialect {
-    model_type: "qwen3",
     attention_bias: AttentionBias::Configured,
-    mlp_bias: false,
     head_norms: true,
     window: Window::Switched,
-    default_head_dim: Some(128),
-    multipliers: false,
+    defaults: Defaults {
+        head_dim: Some(128),
+        ..PLAIN.defaults
+    },
+    ..PLAIN
 };
 
 /// The family of Qwen 3, the dense ones.

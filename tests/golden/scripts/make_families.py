@@ -15,8 +15,10 @@ import warnings
 from pathlib import Path
 
 warnings.filterwarnings("ignore")
+import flat_dequantize  # noqa: F401  (repairs bitsandbytes' CPU decoding)
 import torch
 import transformers
+from bitsandbytes import functional
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -28,6 +30,9 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 FROM = Path(sys.argv[1]) / "families"
 OUT = Path(sys.argv[2]) / "families"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+FUSED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
+# Those that are also trained with LoRA over a base of 4 bits.
+PACKED = ("gemma2", "phi3", "gemma3")
 ADAMW = dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 STEPS = 20
 
@@ -44,26 +49,31 @@ def load(name):
     ).train()
 
 
-def padded(tokens, lengths):
-    """A batch as transformers takes it, the padding neither seen nor trained."""
+def padded(model, tokens, lengths):
+    """A batch as transformers takes it, the padding neither seen nor trained.
+
+    A smaller vocabulary repeats its tokens.
+    """
+    tokens = tokens % model.config.vocab_size
     mask = torch.arange(tokens.shape[1]) < lengths[:, None]
     labels = torch.where(mask, tokens, -100)
     return dict(input_ids=tokens, attention_mask=mask.long(), labels=labels)
 
 
-def eval_batch():
-    return padded(data["eval_tokens"], data["eval_lengths"])
+def eval_batch(model):
+    return padded(model, data["eval_tokens"], data["eval_lengths"])
 
 
-def train_batches():
+def train_batches(model):
     tokens, lengths = data["train_tokens"], data["train_lengths"]
-    return [padded(*pair) for pair in zip(tokens.split(4), lengths.split(4), strict=True)]
+    return [padded(model, *pair) for pair in zip(tokens.split(4), lengths.split(4), strict=True)]
 
 
 def forward(model, out, prefix=""):
     """Logits of the real tokens, one row after the other, the loss, and its gradients."""
-    result = model(**eval_batch())
-    real = eval_batch()["attention_mask"].bool()
+    batch = eval_batch(model)
+    result = model(**batch)
+    real = batch["attention_mask"].bool()
     out[f"{prefix}logits"] = stored(result.logits[real])
     out[f"{prefix}loss"] = stored(result.loss).reshape(1)
     result.loss.backward()
@@ -72,7 +82,7 @@ def forward(model, out, prefix=""):
 def curve(model, trained, rate):
     optimizer = torch.optim.AdamW(trained, lr=rate, **ADAMW)
     losses, norms = [], []
-    for batch in train_batches():
+    for batch in train_batches(model):
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
@@ -95,9 +105,10 @@ def full(name, out):
     out["curve"], out["norms"] = curve(model, list(model.parameters()), 1e-3)
 
 
-def lora(name, out):
-    model = load(name)
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=TARGETS, task_type="CAUSAL_LM")
+def adapted(model, name):
+    """The model with the golden first adapter, and the adapter's params."""
+    targets = FUSED if name == "phi3" else TARGETS
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM")
     model = get_peft_model(model, config, autocast_adapter_dtype=False).train()
     first = load_file(FROM / name / "lora_init.safetensors")
     trained = {n.replace(".default", ""): p for n, p in model.named_parameters() if p.requires_grad}
@@ -105,12 +116,29 @@ def lora(name, out):
     with torch.no_grad():
         for key, param in trained.items():
             param.copy_(first[key])
+    return model, trained
+
+
+def lora(name, out):
+    model, trained = adapted(load(name), name)
     forward(model, out, "lora.")
     for key, param in trained.items():
         out[f"lora.grad.{key}"] = stored(param.grad)
     out["lora.curve"], out["lora.norms"] = curve(model, list(trained.values()), 2e-3)
     final = {key: stored(param) for key, param in trained.items()}
     save_file(final, OUT / name / "lora_final.safetensors")
+
+
+def packed_lora(name, out):
+    """LoRA over NF4: linears but the head have the values that bitsandbytes packs and unpacks."""
+    model = load(name)
+    with torch.no_grad():
+        for key, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear) and key != "lm_head":
+                packed, state = functional.quantize_4bit(module.weight.data, quant_type="nf4")
+                module.weight.copy_(functional.dequantize_4bit(packed, state))
+    model, trained = adapted(model, name)
+    out["nf4.curve"], out["nf4.norms"] = curve(model, list(trained.values()), 2e-3)
 
 
 def check_older_config(name):
@@ -125,12 +153,14 @@ def check_older_config(name):
 
 
 def main():
-    for name in ("mistral", "qwen2", "qwen3", "granite"):
+    for name in ("mistral", "qwen2", "qwen3", "granite", *PACKED):
         (OUT / name).mkdir(parents=True, exist_ok=True)
         check_older_config(name)
         out = {}
         full(name, out)
         lora(name, out)
+        if name in PACKED:
+            packed_lora(name, out)
         save_file(out, OUT / name / "expected.safetensors")
 
 

@@ -13,10 +13,16 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GraniteConfig,
     GraniteForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -40,6 +46,9 @@ SHARED = dict(
 # In Qwen's models the first layer sees all, the second a window.
 QWEN = dict(use_sliding_window=True, max_window_layers=1)
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# Small ones, of 64 tokens.
+SMALL = {**SHARED, "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
+GEMMA = dict(head_dim=16, query_pre_attn_scalar=24, pad_token_id=None)
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -75,6 +84,40 @@ MODELS = {
             logits_scaling=1.5,
         ),
     ),
+    # Caps so low that scores and logits reach them.
+    "gemma2": (
+        Gemma2ForCausalLM,
+        Gemma2Config(
+            **SMALL,
+            **GEMMA,
+            rope_parameters=ROPE,
+            attn_logit_softcapping=3.0,
+            final_logit_softcapping=4.0,
+        ),
+    ),
+    "phi3": (
+        Phi3ForCausalLM,
+        Phi3Config(
+            **SMALL, pad_token_id=None, rope_parameters={**ROPE, "partial_rotary_factor": 0.5}
+        ),
+    ),
+    # The second layer sees all.
+    "gemma3": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(
+            **SMALL,
+            **GEMMA,
+            sliding_window_pattern=2,
+            rope_parameters={
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                "full_attention": {
+                    "rope_type": "linear",
+                    "factor": 4.0,
+                    "rope_theta": 1000000.0,
+                },
+            },
+        ),
+    ),
 }
 RANK = 4
 
@@ -85,7 +128,8 @@ def weights(kind, config, seed):
     with torch.no_grad():
         for name, param in model.named_parameters():
             if name.endswith("norm.weight"):
-                param.copy_(1 + 0.2 * torch.randn_like(param))
+                around = 0 if "gemma" in config.model_type else 1
+                param.copy_(around + 0.2 * torch.randn_like(param))
             elif name.endswith(".bias"):
                 param.copy_(0.3 * torch.randn_like(param))
     return model.to(torch.bfloat16)
@@ -107,6 +151,12 @@ def adapter(model):
 def as_transformers_4_writes_it(config):
     old = {key: value for key, value in config.items() if key != "layer_types"}
     rope = old.pop("rope_parameters")
+    if "full_attention" in rope:
+        old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        old["sliding_window_pattern"] = old.pop("_sliding_window_pattern")
+        rope = rope["full_attention"]
+    if "partial_rotary_factor" in rope:
+        old["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     old["rope_theta"] = rope.pop("rope_theta")
     old["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     old["torch_dtype"] = old.pop("dtype")

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{AttentionBias, Dialect, Window, describe};
+use crate::{AttentionBias, Defaults, Dialect, GemmaLine, Window, describe};
 
 fn tiny() -> Json {
     json!({
@@ -196,7 +196,10 @@ fn head_norms_stand_between_projection_and_rotation() {
     let normed = Dialect {
         attention_bias: AttentionBias::QueryKeyValue,
         head_norms: true,
-        default_head_dim: Some(32),
+        defaults: Defaults {
+            head_dim: Some(32),
+            ..PLAIN.defaults
+        },
         ..PLAIN
     };
     let mut config = tiny();
@@ -223,4 +226,119 @@ fn head_norms_stand_between_projection_and_rotation() {
         ops[4..9],
         ["rms_norm", "rms_norm", "rope", "rope", "attention"]
     );
+}
+
+const GEMMA: Dialect = Dialect {
+    window: Window::AllBut {
+        default: 8,
+        every: 2,
+        key: None,
+    },
+    gemma: Some(GemmaLine {
+        logits_softcap: Some(30.0),
+        attention_softcap: Some(50.0),
+        local_rope_theta: None,
+    }),
+    ..PLAIN
+};
+
+fn gemma(dialect: &Dialect) -> Model {
+    let mut config = tiny();
+    config["hidden_act"] = json!("gelu_pytorch_tanh");
+    config["rope_parameters"] = json!(null);
+    let model = describe(&config, dialect).expect("allowed");
+    model.validate().expect("it agrees with itself");
+    model
+}
+
+fn ops(graph: &Graph) -> Vec<&str> {
+    graph.nodes.iter().map(|node| node.op.as_str()).collect()
+}
+
+#[test]
+fn gemma_norms_around_both_parts_and_caps_scores_and_logits() {
+    let model = gemma(&GEMMA);
+    assert_eq!(ops(&model.graphs[0]), ["embedding", "scale"]);
+    assert!(model.graphs[0].nodes[1].attributes.flag("rounded"));
+    let layer = ops(&model.graphs[1]);
+    assert_eq!(
+        layer[6..11],
+        [
+            "attention",
+            "linear",
+            "rms_norm_offset",
+            "add",
+            "rms_norm_offset"
+        ]
+    );
+    assert_eq!(
+        layer[13..],
+        ["geglu_tanh", "linear", "rms_norm_offset", "add"]
+    );
+    let attention = &model.graphs[1].nodes[6].attributes;
+    assert_eq!(attention.number("softcap"), Ok(50.0));
+    assert_eq!(attention.number("scale"), Ok(1.0 / 16.0), "1 / sqrt(256)");
+    let head = ops(model.graphs.last().expect("a head"));
+    assert_eq!(
+        head[1..],
+        ["linear", "scale", "tanh", "scale", "cross_entropy"]
+    );
+    let norms = model
+        .params
+        .iter()
+        .filter(|param| param.kind == ParamKind::Norm);
+    let norms: Vec<_> = norms.map(|norm| norm.init.clone()).collect();
+    assert_eq!(norms, vec![Init::Zeros; 9]);
+}
+
+#[test]
+fn layers_with_a_window_may_have_a_rotary_embedding_of_their_own() {
+    let line = GEMMA.gemma.map(|line| GemmaLine {
+        local_rope_theta: Some(100.0),
+        ..line
+    });
+    let model = gemma(&Dialect {
+        gemma: line,
+        ..GEMMA
+    });
+    let second = |layer: usize| {
+        let graph = &model.graphs[model.units[layer].graph];
+        let rope = graph.nodes.iter().find(|node| node.op == "rope");
+        let frequencies = rope.expect("a rotation").attributes.numbers("inv_freq");
+        frequencies.expect("numbers")[1]
+    };
+    // The first layer has a window, the second has none: 100^(-1/8) and 10000^(-1/8).
+    assert!((second(1) - 0.562_341_3).abs() < 1e-6, "{}", second(1));
+    assert!((second(2) - 0.316_227_8).abs() < 1e-6, "{}", second(2));
+}
+
+#[test]
+fn fused_projections_are_cut_into_their_parts() {
+    let fused = Dialect {
+        fused_projections: true,
+        partial_rotary: true,
+        attention_bias: AttentionBias::Never,
+        ..PLAIN
+    };
+    let mut config = tiny();
+    config["rope_parameters"]["partial_rotary_factor"] = json!(0.75);
+    let model = describe(&config, &fused).expect("allowed");
+    model.validate().expect("it agrees with itself");
+    let of = |name: &str| shape(&model, &format!("model.layers.0.{name}.weight"));
+    assert_eq!(of("self_attn.qkv_proj"), [128, 64]);
+    assert_eq!(of("mlp.gate_up_proj"), [352, 64]);
+    let slices = model.graphs[1].nodes.iter();
+    let slices = slices.filter(|node| node.op == "slice_columns");
+    let slices = slices.map(|node| {
+        let first = node.attributes.count("first").unwrap_or(0);
+        [first, node.attributes.count("width").expect("a width")]
+    });
+    let expected = [[0, 64], [64, 32], [96, 32], [0, 176], [176, 176]];
+    assert_eq!(slices.collect::<Vec<_>>(), expected);
+    let rope = model.graphs[1].nodes.iter().find(|node| node.op == "rope");
+    let frequencies = rope.expect("a rotation").attributes.numbers("inv_freq");
+    assert_eq!(frequencies.expect("numbers").len(), 6, "pairs of 12 of 16");
+    config["rope_parameters"]["partial_rotary_factor"] = json!(0.2);
+    let error = describe(&config, &fused).expect_err("3 channels are no pairs");
+    assert!(error.message.contains("turns 3 channels"), "{error}");
 }

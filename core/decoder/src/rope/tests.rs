@@ -74,7 +74,8 @@ const FULL_WIDTH: [u32; 64] = [
 ];
 
 fn read(config: &Json) -> Result<Rope> {
-    Rope::read(&Fields::new(config, "").expect("an object"), 2048)
+    let fields = Fields::new(config, "").expect("an object");
+    Rope::read(&fields, &Dialect::plain("llama"), 2048)
 }
 
 fn steps(config: Json, head_dim: u64) -> Vec<f32> {

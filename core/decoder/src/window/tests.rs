@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::*;
 
-const MISTRAL: Window = Window::EveryLayer { default: 4096 };
+const MISTRAL: Window = Window::EveryLayer {
+    default: Some(4096),
+};
 
 fn read(rule: Window, config: Json) -> Result<Vec<Option<u64>>> {
     windows(&Fields::new(&config, "").expect("an object"), rule, 3)
@@ -32,6 +34,31 @@ fn a_switched_window_begins_late_or_where_the_list_says() {
     assert_eq!(of(config), [None; 3]);
     let silent = json!({"use_sliding_window": true, "max_window_layers": 0});
     assert_eq!(of(silent), [Some(4096); 3]);
+}
+
+#[test]
+fn windows_of_all_but_some_layers_go_by_the_list_else_by_their_number() {
+    let rule = Window::AllBut {
+        default: 4096,
+        every: 2,
+        key: Some("sliding_window_pattern"),
+    };
+    let of = |config| read(rule, config).expect("allowed");
+    assert_eq!(of(json!({})), [Some(4096), None, Some(4096)]);
+    let config = json!({"sliding_window": 8, "sliding_window_pattern": 3});
+    assert_eq!(of(config), [Some(8), Some(8), None]);
+    let mixed = ["full_attention", "sliding_attention", "full_attention"];
+    let config = json!({"sliding_window": 8, "layer_types": mixed});
+    assert_eq!(of(config), [None, Some(8), None]);
+    let off = json!({"sliding_window": null, "layer_types": mixed});
+    let error = read(rule, off).expect_err("a window of no width");
+    assert!(error.message.contains("sliding_attention"), "{error}");
+    let phi = Window::EveryLayer { default: None };
+    assert_eq!(read(phi, json!({})), Ok(vec![None; 3]));
+    assert_eq!(
+        read(phi, json!({"sliding_window": 8})),
+        Ok(vec![Some(8); 3])
+    );
 }
 
 #[test]
