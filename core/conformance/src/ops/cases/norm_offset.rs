@@ -1,7 +1,7 @@
 //! Cases of `rms_norm_offset` and its gradients, in the shapes of `rms_norm`.
 //!
-//! Weights near the offset's negative leave a small factor, whose error is that of `offset` and `w`:
-//! bounds are in terms of the sum of their sizes, so that `n w + o n` passes as `n (o + w)`.
+//! Weights near the offset's negative leave a small factor, whose error is that of `offset` and
+//! `w`: bounds are in terms of the sum of their sizes, so that `n w + o n` passes as `n (o + w)`.
 
 use espalier_interface::DType;
 

@@ -100,8 +100,8 @@ fn argument(g: f64) -> f64 {
     GELU_SLOPE * (g + GELU_CUBE * g.powi(3))
 }
 
-/// The relative error of GELU's sigmoid: `z` is good to 7 u, which a sigmoid takes by `|z| (1 - s)`;
-/// its `e^-z` to 4 u, a sum and a quotient.
+/// The relative error of GELU's sigmoid: `z` is good to 7 u, which a sigmoid takes by `|z| (1 -
+/// s)`; its `e^-z` to 4 u, a sum and a quotient.
 fn error_of_sigmoid(g: f64) -> f64 {
     let z = argument(g);
     (6.0 + 7.0 * z.abs() * (1.0 - sigmoid(z))) * U
@@ -123,28 +123,40 @@ fn geglu_tanh(draw: &Draw) -> Vec<OpCase> {
     })
 }
 
-/// `geglu_tanh_backward`: `1 - s` errs by the sigmoid's error of s and 1 u of 1, which `g z'`
-/// multiplies, good to 8 u; with the other roundings 20 u of `dy u s (1 + |g z'|)`, and twice the
-/// sigmoid's error of it. For dup as `geglu_tanh`.
+/// The error of `1 - s`: where 1 and `e^-z` is 1 in f32, s is 1; else that of the sigmoid, whose
+/// sum and quotient round by u of 1 each, and one more.
+fn error_of_rest(g: f64) -> f64 {
+    let z = argument(g);
+    let rest = sigmoid(-z);
+    if rest < U / 2.0 {
+        return rest;
+    }
+    (3.0 + rest * (4.0 + 7.0 * z.abs())) * U
+}
+
+/// `geglu_tanh_backward`: `1 + g z' (1 - s)` with `g z'` good to 8 u, the error of `1 - s`, and
+/// further roundings: 16 u of it and the sigmoid's error, all times `dy u s`. For dup as
+/// `geglu_tanh`.
 fn geglu_tanh_backward(draw: &Draw) -> Vec<OpCase> {
     each(draw, |dtype, [t, f], name| {
         let gate = gates(draw, t * f, dtype);
         let [up, dy] = [2, 3].map(|seed| draw.numbers(t * f, dtype, seed));
         let [dgate, dup] = oracle::geglu_tanh_backward(&dy, &gate, &up);
-        let steep = |g: f64| 1.0 + GELU_SLOPE * (g.abs() + 3.0 * GELU_CUBE * g.abs().powi(3));
         let of_gate = |i: usize| {
-            let (g, size) = (gate[i], (dy[i] * up[i]).abs() * steep(gate[i]));
-            let error = 20.0 * U + 2.0 * error_of_sigmoid(g);
-            error * size * sigmoid(argument(g)) + LEAST * size
+            let (g, z) = (gate[i], argument(gate[i]));
+            let steep = GELU_SLOPE * (g.abs() + 3.0 * GELU_CUBE * g.abs().powi(3));
+            let slope = 1.0 + steep * sigmoid(-z);
+            let error = slope * (16.0 * U + error_of_sigmoid(g)) + steep * error_of_rest(g);
+            (dy[i] * up[i]).abs() * (error * sigmoid(z) + LEAST * (1.0 + steep))
         };
         let of_up = |i: usize| {
             let least = LEAST * (dy[i] * gate[i]).abs();
             (error_of_sigmoid(gate[i]) + 2.0 * U) * dup[i].abs() + least
         };
-        let (of_gate, of_up) = (
+        let [of_gate, of_up] = [
             (0..t * f).map(of_gate).collect(),
             (0..t * f).map(of_up).collect(),
-        );
+        ];
         let case = OpCase::new("geglu_tanh_backward", t, name).input(&rows(f), dtype, &dy);
         let case = case.input(&rows(f), dtype, &gate);
         let case = case.input(&rows(f), dtype, &up);

@@ -85,7 +85,8 @@ const BAD: &[Bad] = &[
     (
         "a gate of another width",
         |g| {
-            let up = op::slice_columns(g, 0, 0, 4);
+            let source = Source::Previous("up".to_owned());
+            let up = g.input(source, [Dim::Tokens, Dim::Fixed(4)], DType::COMPUTE);
             op::geglu_tanh(g, 0, up);
         },
         "op `geglu_tanh`: input `up` is compute [T, 4], expected compute [T, 8]",
