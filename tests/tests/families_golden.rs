@@ -1,5 +1,5 @@
-//! Mistral, Qwen 2, Qwen 3, Granite, Gemma 2 and 3 and Phi 3 on tiny models against transformers and
-//! PEFT: logits, losses, gradients and curves.
+//! Mistral, Qwen 2, Qwen 3, Granite, Gemma 2 and 3 and Phi 3 on tiny models against transformers
+//! and PEFT: logits, losses, gradients and curves.
 
 use std::fs;
 use std::path::PathBuf;
@@ -340,6 +340,12 @@ fn what_the_newer_families_do_not_know_is_refused_by_name() {
         ),
         ("gemma3", "model_type", json!("gemma3"), "Gemma3ForCausalLM"),
         ("phi3", "resid_pdrop", json!(0.1), "`resid_pdrop` is 0.1"),
+        (
+            "phi3",
+            "attention_bias",
+            json!(true),
+            "`attention_bias` is true",
+        ),
         (
             "phi3",
             "rope_parameters",

@@ -146,16 +146,20 @@ impl DecoderConfig {
             windows: windows(&fields, dialect.window, num_layers)?,
             initializer_range: fields.positive("initializer_range", Some(0.02))?,
         };
-        let elements = config.elements();
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what several numbers make together.
+    fn check(&self) -> Result<()> {
+        let elements = self.elements();
         if elements > MAX_ELEMENTS {
             return Err(PluginError::invalid(format!(
                 "config.json: a model of {elements} weights, expected at most {MAX_ELEMENTS}"
             )));
         }
-        for rope in [Some(&config.rope), config.local_rope.as_ref()] {
-            rope.map_or(Ok(()), |rope| rope.check(config.head_dim))?;
-        }
-        Ok(config)
+        let mut ropes = self.local_rope.iter().chain([&self.rope]);
+        ropes.try_for_each(|rope| rope.check(self.head_dim))
     }
 
     /// Width of the queries, `H K`.
@@ -193,6 +197,15 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
         )));
     }
     let windowless = dialect.window == Window::Never;
+    let has_bias = dialect.attention_bias != AttentionBias::Never;
+    let biases = [("attention_bias", has_bias), ("mlp_bias", dialect.mlp_bias)];
+    for (key, known) in biases {
+        if dialect.harmless_keys.is_some() && !known && fields.flag(key)? {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}` is true, which this family does not have"
+            )));
+        }
+    }
     let caps = ["attn_logit_softcapping", "final_logit_softcapping"];
     let strange = ["attention_dropout", "embd_pdrop", "resid_pdrop"].into_iter();
     let strange = strange.chain(caps.into_iter().filter(|_| !is_gemma));
