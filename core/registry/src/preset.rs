@@ -32,6 +32,11 @@ presets![
     "qwen2.5-7b",
     "qwen2.5-14b",
     "qwen3-8b",
+    "gemma2-2b",
+    "gemma2-9b",
+    "gemma3-1b",
+    "phi3-mini-4k",
+    "phi4",
 ];
 
 /// The names of all presets.

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 /// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked
 /// up. Those of Llama 2 exclude the buffers of rotary embeddings that its files still hold. The
 /// others are computed from their known shapes.
-const PUBLISHED: [(&str, u64); 14] = [
+const PUBLISHED: [(&str, u64); 19] = [
     ("llama2-7b", 6_738_415_616),
     ("llama2-13b", 13_015_864_320),
     ("llama2-70b", 68_976_648_192),
@@ -26,6 +26,11 @@ const PUBLISHED: [(&str, u64); 14] = [
     ("qwen2.5-7b", 7_615_616_512),
     ("qwen2.5-14b", 14_770_033_664),
     ("qwen3-8b", 8_190_735_360),
+    ("gemma2-2b", 2_614_341_888),
+    ("gemma2-9b", 9_241_705_984),
+    ("gemma3-1b", 999_885_952),
+    ("phi3-mini-4k", 3_821_079_552),
+    ("phi4", 14_659_507_200),
 ];
 
 fn bytes(plan: &Json, category: &str) -> f64 {
