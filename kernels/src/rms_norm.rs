@@ -1,8 +1,8 @@
 //! Rows -> rows of unit root mean square, times a weight; and the gradients of both.
 //!
 //! `r_t = 1 / sqrt(mean_d x_td^2 + eps)`, `n_td = round(x_td r_t)`, `y_td = n_td w_d`: the row is
-//! rounded to its dtype before the weight, as Hugging Face's `LlamaRMSNorm` does. With an offset `o`
-//! `y_td = x_td r_t (o + w_d)` is rounded once, as `Gemma2RMSNorm` does: see [`Form`].
+//! rounded to its dtype before the weight, as Hugging Face's `LlamaRMSNorm` does. With an offset
+//! `o`, `y_td = x_td r_t (o + w_d)` is rounded once, as in `Gemma2RMSNorm`: see [`Form`].
 
 use espalier_interface::Services;
 

@@ -1,8 +1,8 @@
 //! Gate and up rows -> `silu(gate) * up` or `gelu(gate) * up`, and the gradients of both.
 //!
 //! `s = 1 / (1 + e^-z)`, `y = g s u`; `dg = dy u s (1 + g z' (1 - s))`, `du = dy g s`. SwiGLU has
-//! `z = g`; GELU's approximation by the hyperbolic tangent is `z = 2 k (g + c g^3)` ([`GELU_SLOPE`],
-//! [`GELU_CUBE`]).
+//! `z = g`; GELU's approximation by the hyperbolic tangent has `z = 2 k (g + c g^3)`
+//! ([`GELU_SLOPE`], [`GELU_CUBE`]).
 
 use espalier_interface::Services;
 use espalier_interface::op::{GELU_CUBE, GELU_SLOPE};

@@ -82,8 +82,8 @@ fn fused_ops_are_within_their_bounds_when_decomposed() {
     }
 }
 
-/// Runs that train all of a model, of Llama's line and of Gemma's, and one that scales channels: the
-/// keys, and the families of ops that are hidden.
+/// Runs that train all of a model, of Llama's line and of Gemma's, and one that scales channels:
+/// the keys, and the families of ops that are hidden.
 const RUNS: [(&str, &[&str], &[&str]); 3] = [
     (
         "full",

@@ -14,6 +14,7 @@ use espalier_conformance::{Fault, Threads};
 use espalier_interface::{Backend, DType, Device, ErrorCode, KernelRequest};
 use serde_json::Value as Json;
 
+use spoiled::changes::{joined, next, scaled, set, uncapped, wider};
 use spoiled::{Bug, Spoiled};
 
 /// The cpu backend's device on two threads.
@@ -204,37 +205,6 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "cross_entropy_backward",
     ];
     all_found("must be", backward.map(|op| (op, "negated", negated)));
-}
-
-/// Sets attribute `name`.
-fn set(request: &mut KernelRequest, name: &str, value: impl Into<Json>) {
-    request.attributes.0.insert(name.to_owned(), value.into());
-}
-
-/// A window one token wider.
-fn wider(request: &mut KernelRequest) {
-    if let Some(window) = request.attributes.0["window"].as_u64() {
-        set(request, "window", window + 1);
-    }
-}
-
-fn uncapped(request: &mut KernelRequest) {
-    set(request, "softcap", Json::Null);
-}
-
-fn scaled(request: &mut KernelRequest) {
-    let scale = request.attributes.number("scale").expect("a scale");
-    set(request, "scale", scale * 1.001);
-}
-
-fn next(numbers: &mut [i32]) {
-    numbers.iter_mut().for_each(|n| *n += 1);
-}
-
-/// Sequences that run into one another.
-fn joined(cu_seqlens: &mut [i32]) {
-    let last = cu_seqlens[cu_seqlens.len() - 1];
-    cu_seqlens[1..].fill(last);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Gemma 3, models of text: their `config.json` -> a model as data. As Gemma 2, with normed queries
-//! and keys, no caps, five layers with a window to one without, and a rotary embedding for each kind.
+//! and keys, no caps, five layers with a window to one without, and a rotary embedding for each
+//! kind.
 
 use espalier_decoder::{AttentionBias, Defaults, Dialect, GemmaLine, Window};
 use espalier_interface::model::Model;

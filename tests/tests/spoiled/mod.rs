@@ -1,5 +1,7 @@
 //! A device with one planted bug: a sound device whose requests, launches or results are changed.
 
+pub mod changes;
+
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
