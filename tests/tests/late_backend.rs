@@ -139,7 +139,7 @@ const OF_KINDS: [&[&str]; 5] = [
     ],
 ];
 
-/// Every op that has a decomposition.
+/// Every op of these runs that has a decomposition.
 const HIDDEN: &str = "backend.late.hides=\"cross_entropy,cross_entropy_backward,rms_norm,\
     rms_norm_backward,rms_norm_weight_backward,rope,rope_backward,scale_channels,\
     scale_channels_weight_backward,swiglu,swiglu_backward\"";

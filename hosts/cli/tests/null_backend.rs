@@ -292,7 +292,7 @@ fn what_is_decomposed_is_shown_and_runs() {
     assert!(doctor.status.success(), "{}", error(&doctor));
     let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
     for words in [
-        "null runs by decomposition: swiglu, swiglu_backward\n",
+        "null runs by decomposition: swiglu, swiglu_backward, geglu_tanh, geglu_tanh_backward\n",
         "null lacks, with a part of its decomposition: rms_norm_weight_backward (of bias_backward), ",
         "null lacks, without a decomposition: embedding_backward, bias_backward, ",
     ] {
