@@ -5,6 +5,7 @@ mod blocks;
 mod callback;
 mod codes;
 mod format;
+mod small_blocks;
 
 use std::ops::Range;
 

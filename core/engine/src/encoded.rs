@@ -100,24 +100,30 @@ pub fn decode_all(
 
 /// Checks that every block's numbers are finite, where the format describes them.
 fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
-    let (blocks, values) = match &format.decoding {
-        Decoding::Callback => return Ok(()),
-        Decoding::Codebook { blocks, scale, .. } => (blocks, vec![("scale", scale)]),
-        Decoding::Affine {
-            blocks,
-            scale,
-            zero,
-            ..
-        } => (blocks, vec![("scale", scale), ("zero", zero)]),
+    let (Decoding::Codebook { blocks, .. } | Decoding::Affine { blocks, .. }) = &format.decoding
+    else {
+        return Ok(());
     };
     let count = blocks.count(format.shape);
-    for (name, values) in values {
+    for (name, values) in format.block_values() {
         let wrong = match values {
             BlockValues::Stored { segment } => {
                 let dtype = format.segments[*segment].dtype;
                 not_finite(segments[*segment], dtype).filter(|&block| block < count)
             }
             BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
+                let value = |block| format.block_value(segments, values, block);
+                (0..count).find(|&block| !value(block).is_finite())
+            }
+            BlockValues::Table {
+                codes, not_numbers, ..
+            } => {
+                let code = |block| codes.read(segments[codes.segment], block);
+                if let Some(block) = (0..count).find(|&block| not_numbers.contains(&code(block))) {
+                    let code = code(block);
+                    let message = format!("{name} of block {block} is code {code}, no number");
+                    return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+                }
                 let value = |block| format.block_value(segments, values, block);
                 (0..count).find(|&block| !value(block).is_finite())
             }

@@ -122,6 +122,57 @@ pub enum BlockValues {
         /// Index of the segment of zero points, one per group (f32, bf16 or f16).
         zeros: usize,
     },
+    /// Codes that stand for numbers: `table[code[b]]`, in f32, times or over one number of the
+    /// whole weight where `scale` names it. Scales in E8M0 or E4M3 and packed zero points are
+    /// such.
+    Table {
+        /// The codes, one per block in the order of blocks: of 8 bits, or of 4 in the order
+        /// `HighFirst` or `LowFirst`.
+        codes: Codes,
+        /// The `2^bits` values of the codes.
+        table: Vec<f32>,
+        /// Codes that stand for no number, such as the NaN of E8M0: of 8 bits only. The host
+        /// refuses a weight that has one, so that their values in the table are never used.
+        #[serde(default)]
+        not_numbers: Vec<u8>,
+        /// A number of the whole weight.
+        #[serde(default)]
+        scale: Option<TableScale>,
+    },
+}
+
+/// The number of a whole weight by which the values of a table are scaled, in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TableScale {
+    /// `table[code] * number`.
+    Times {
+        /// Index of the segment of one f32.
+        segment: usize,
+    },
+    /// `table[code] / number`, rounded once (the global scale of NVFP4 in compressed-tensors).
+    Over {
+        /// Index of the segment of one f32.
+        segment: usize,
+    },
+}
+
+impl TableScale {
+    /// Index of the segment of one f32.
+    pub fn segment(self) -> usize {
+        match self {
+            TableScale::Times { segment } | TableScale::Over { segment } => segment,
+        }
+    }
+
+    /// The scaled value.
+    #[inline]
+    pub fn apply(self, value: f32, number: f32) -> f32 {
+        match self {
+            TableScale::Times { .. } => value * number,
+            TableScale::Over { .. } => value / number,
+        }
+    }
 }
 
 /// How codes are decoded to numbers.
@@ -176,5 +227,26 @@ impl Format {
     pub fn bytes(&self) -> u64 {
         let bytes = self.segments.iter().map(SegmentSpec::bytes);
         bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The numbers of blocks that the decoding reads: what they are, and how they are stored.
+    pub fn block_values(&self) -> Vec<(&'static str, &BlockValues)> {
+        match &self.decoding {
+            Decoding::Codebook { scale, .. } => vec![("scale", scale)],
+            Decoding::Affine { scale, zero, .. } => vec![("scale", scale), ("zero", zero)],
+            Decoding::Callback => Vec::new(),
+        }
+    }
+
+    /// Bytes of segment `segment` that stand for no number.
+    pub fn not_numbers(&self, segment: usize) -> &[u8] {
+        let values = self.block_values();
+        let codes = values.into_iter().find_map(|(_, values)| match values {
+            BlockValues::Table {
+                codes, not_numbers, ..
+            } if codes.segment == segment => Some(not_numbers.as_slice()),
+            _ => None,
+        });
+        codes.unwrap_or_default()
     }
 }

@@ -1,10 +1,11 @@
 //! The numbers of a weight's blocks -> one per element of a run, or one per block.
 
 use espalier_interface::DType;
-use espalier_interface::format::{BlockMap, BlockValues};
+use espalier_interface::format::{BlockMap, BlockValues, Codes, TableScale};
 use half::{bf16, f16};
 
 use super::PackedWeight;
+use super::codes::look_up_packed;
 use super::format::RUN;
 use crate::element::Element;
 use crate::simd::vectorized;
@@ -100,7 +101,45 @@ impl PackedWeight<'_> {
                     },
                 );
             }
+            BlockValues::Table {
+                codes,
+                table,
+                scale,
+                ..
+            } => self.looked_up((codes, table), *scale, first, out),
         }
+    }
+
+    /// The numbers that the codes of the blocks from `first` on stand for, at most [`RUN`].
+    fn looked_up(
+        &self,
+        (codes, table): (&Codes, &[f32]),
+        scale: Option<TableScale>,
+        first: usize,
+        out: &mut [f32],
+    ) {
+        let bytes = self.segment(codes.segment);
+        if codes.bits == 8 {
+            let table: &[f32; 256] = table.try_into().expect("a format that was validated");
+            let codes = &bytes[first..first + out.len()];
+            for (out, &code) in out.iter_mut().zip(codes) {
+                *out = table[usize::from(code)];
+            }
+        } else {
+            let table: &[f32; 16] = table.try_into().expect("a format that was validated");
+            look_up_packed(self.isa(), bytes, codes, first, table, out);
+        }
+        let Some(scale) = scale else {
+            return;
+        };
+        let number = self.number(scale.segment(), 0);
+        vectorized(
+            #[inline(always)]
+            || {
+                out.iter_mut()
+                    .for_each(|out| *out = scale.apply(*out, number))
+            },
+        );
     }
 
     /// The numbers of a segment from number `first` on.

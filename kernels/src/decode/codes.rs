@@ -123,7 +123,7 @@ pub(super) fn look_up_packed(
         let whole = out.len() / 32 * 32;
         assert!(bytes.len() >= whole / 2, "codes end before their last");
         // SAFETY: `isa` was detected; `whole / 2` bytes hold `whole` codes.
-        unsafe { nibbles(table, bytes, layout.order, &mut out[..whole]) };
+        unsafe { nibbles(table, bytes, layout.order, None, &mut out[..whole]) };
         if whole < out.len() {
             let rest = &mut out[whole..];
             look_up_unpacked(isa, &bytes[whole / 2..], layout, 0, table, rest);
@@ -153,15 +153,59 @@ fn look_up_unpacked(
     }
 }
 
-/// Codes of 4 bits, 32 at a time.
+/// Values of codes of 4 bits from `flat` on, each times the scale of its block of `size` elements,
+/// where one pass can; returns how many. Both passes have the bits of a product.
+///
+/// # Panics
+/// Where `bytes` or `scales` end before the last.
+pub(super) fn look_up_scaled(
+    isa: Isa,
+    bytes: &[u8],
+    (layout, flat): (&Codes, usize),
+    table: &[f32; 16],
+    (scales, size): (&[f32], usize),
+    out: &mut [f32],
+) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if isa.vectors() == Isa::Avx512
+        && layout.bits == 4
+        && !matches!(layout.order, BitOrder::Split { .. })
+        && matches!(size, 16 | 32)
+        && flat.is_multiple_of(size)
+    {
+        let bytes = &bytes[flat / 2..];
+        let whole = out.len() / 32 * 32;
+        assert!(
+            bytes.len() >= whole / 2 && scales.len() >= whole / size,
+            "codes or scales end before their last"
+        );
+        let scaled = (scales.as_ptr(), size / 16);
+        // SAFETY: `isa` was detected; `whole / 2` bytes hold `whole` codes, and their blocks have
+        // scales.
+        unsafe { nibbles(table, bytes, layout.order, Some(scaled), &mut out[..whole]) };
+        return whole;
+    }
+    let _ = (isa, bytes, layout, flat, table, scales, size, out);
+    0
+}
+
+/// Codes of 4 bits, 32 at a time; with scales each 16 values times that of their block, which has
+/// so many sixteens, one or two.
 ///
 /// # Safety
-/// The CPU has AVX-512 F; `out` holds a multiple of 32 elements and `bytes` their codes.
+/// The CPU has AVX-512 F; `out` holds a multiple of 32 elements, `bytes` their codes, and the
+/// scales one for each block of them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn nibbles(table: &[f32; 16], bytes: &[u8], order: BitOrder, out: &mut [f32]) {
+unsafe fn nibbles(
+    table: &[f32; 16],
+    bytes: &[u8],
+    order: BitOrder,
+    scales: Option<(*const f32, usize)>,
+    out: &mut [f32],
+) {
     use std::arch::x86_64::*;
-    // SAFETY: 16 values of the table; 16 bytes and 32 values at each step.
+    // SAFETY: 16 values of the table; 16 bytes and 32 values at each step, in blocks with scales.
     unsafe {
         let table = _mm512_loadu_ps(table.as_ptr());
         let mask = _mm_set1_epi8(15);
@@ -178,7 +222,11 @@ unsafe fn nibbles(table: &[f32; 16], bytes: &[u8], order: BitOrder, out: &mut [f
                 _mm_unpackhi_epi8(first, second),
             ];
             for (half, codes) in codes.into_iter().enumerate() {
-                let values = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table);
+                let mut values = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table);
+                if let Some((scales, sixteens)) = scales {
+                    let scale = *scales.add((i / 16 + half) / sixteens);
+                    values = _mm512_mul_ps(values, _mm512_set1_ps(scale));
+                }
                 _mm512_storeu_ps(out.as_mut_ptr().add(i + 16 * half), values);
             }
         }

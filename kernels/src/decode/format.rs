@@ -12,6 +12,8 @@ use super::codes::{look_up_16, look_up_packed, unpack};
 use crate::matmul::{BlockScales, Isa, Nibbles};
 use crate::simd::vectorized;
 
+/// Elements of the largest block that has no table of scaled numbers.
+const SMALL_BLOCK: usize = 32;
 /// Elements decoded at a time.
 pub(super) const RUN: usize = 256;
 
@@ -183,6 +185,11 @@ impl PackedWeight<'_> {
         self.decoder.format.segments[segment].dtype
     }
 
+    /// The instruction set that decodes it.
+    pub(super) fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// The numbers of the blocks from `first` on.
     fn numbers_of(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
         for (idx, out) in out.chunks_mut(RUN).enumerate() {
@@ -202,7 +209,11 @@ impl PackedWeight<'_> {
                 if let (Table::Small(table), Some(size)) =
                     (&self.decoder.table, self.piece(*blocks))
                 {
-                    return self.scaled_tables(codes, scale, (table, size), row, col, out);
+                    let flat = row * self.size().1 + col;
+                    if size <= SMALL_BLOCK {
+                        return self.small_blocks(codes, scale, (table, size), flat, out);
+                    }
+                    return self.scaled_tables(codes, scale, (table, size), flat, out);
                 }
                 self.numbers(codes, row, col, out);
                 let mut scales = [0.0; RUN];
@@ -262,11 +273,9 @@ impl PackedWeight<'_> {
         codes: &Codes,
         scale: &BlockValues,
         (table, size): (&[f32; 16], usize),
-        row: usize,
-        col: usize,
+        flat: usize,
         out: &mut [f32],
     ) {
-        let flat = row * self.size().1 + col;
         let mut done = 0;
         while done < out.len() {
             let block = (flat + done) / size;

@@ -2,7 +2,7 @@
 //! `kernels/cuda/linear/decode.cuh` its decoder.
 
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, TableScale,
 };
 use espalier_interface::{DType, PluginError, Result};
 
@@ -87,7 +87,7 @@ impl Description {
                 made.runs(codes, *blocks);
                 made.define("BLOCK_OF(i, row, column)", &block(*blocks));
                 made.scale(format, scale);
-                if matches!(zero, BlockValues::Nested { .. }) {
+                if has_table(zero) {
                     made.define("ZEROS_TABLE", "1");
                 }
                 let zero = values(format, zero, "zeros", &mut made.tables.zeros);
@@ -128,7 +128,7 @@ impl Description {
     }
 
     fn scale(&mut self, format: &Format, scale: &BlockValues) {
-        if matches!(scale, BlockValues::Nested { .. }) {
+        if has_table(scale) {
             self.define("SCALES_TABLE", "1");
         }
         let scale = values(format, scale, "scales", &mut self.tables.scales);
@@ -228,6 +228,14 @@ fn number(format: &Format, segment: usize, at: &str) -> String {
     format!("number<{dtype}>(segment({segment}), {at})")
 }
 
+/// Whether the codes of a block's values have a table.
+fn has_table(values: &BlockValues) -> bool {
+    matches!(
+        values,
+        BlockValues::Nested { .. } | BlockValues::Table { .. }
+    )
+}
+
 /// The value of a block, whose codes have the table `name`.
 fn values(format: &Format, of: &BlockValues, name: &str, table: &mut [f32; 256]) -> String {
     match of {
@@ -261,6 +269,32 @@ fn values(format: &Format, of: &BlockValues, name: &str, table: &mut [f32; 256])
                 number(format, *zeros, &group),
             );
             format!("((float)segment({codes})[block] - {zero}) * {scale}")
+        }
+        BlockValues::Table {
+            codes,
+            table: stated,
+            scale,
+            ..
+        } => {
+            fill(table, stated);
+            let bytes = codes.segment;
+            let code = match (codes.bits, codes.order) {
+                (4, BitOrder::HighFirst) => {
+                    format!("segment({bytes})[(block) / 2] >> (4 - (block) % 2 * 4) & 15")
+                }
+                (4, _) => format!("segment({bytes})[(block) / 2] >> ((block) % 2 * 4) & 15"),
+                _ => format!("segment({bytes})[block]"),
+            };
+            let value = format!("tables.{name}[{code}]");
+            match scale {
+                None => value,
+                Some(TableScale::Times { segment }) => {
+                    format!("({value} * {})", number(format, *segment, "0"))
+                }
+                Some(TableScale::Over { segment }) => {
+                    format!("({value} / {})", number(format, *segment, "0"))
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 mod random;
 
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec, TableScale,
 };
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_interface::{DType, Decoder, ErrorCode};
@@ -53,6 +53,14 @@ fn kit(shape: [u64; 2]) -> Vec<Packed> {
             strided(shape),
         ),
         ("8 bits, codebook, bf16 scales", eight_bits(shape)),
+        (
+            "4 bits, codebook, scales with a table over one number",
+            coded_scales(shape),
+        ),
+        (
+            "4 bits, affine, zeros of 4 bits with a table",
+            coded_zeros(shape),
+        ),
     ];
     let formats = formats.map(|(name, format)| described(draw, (name.to_owned(), format)));
     let mut all = Vec::from(formats);
@@ -218,6 +226,63 @@ fn eight_bits(shape: [u64; 2]) -> Format {
         table: table(&Draw::KIT, 256),
         blocks: BlockMap::Columns,
         scale: BlockValues::Stored { segment: 1 },
+    };
+    format(shape, segments, decoding)
+}
+
+/// As NVFP4: 4 bits, blocks of 16, a scale of 8 bits by a table over one number of the weight.
+fn coded_scales(shape: [u64; 2]) -> Format {
+    let blocks = BlockMap::Flat { size: 16 };
+    let codes = |segment, bits| Codes {
+        segment,
+        bits,
+        order: BitOrder::LowFirst,
+    };
+    let words = codes(0, 4).words(shape[0] * shape[1]);
+    let segments = vec![
+        SegmentSpec::new("codes", DType::U8, words),
+        SegmentSpec::new("scale", DType::U8, blocks.count(shape)),
+        SegmentSpec::new("global_scale", DType::F32, 1),
+    ];
+    let scale = BlockValues::Table {
+        codes: codes(1, 8),
+        table: table(&Draw::KIT, 256),
+        not_numbers: Vec::new(),
+        scale: Some(TableScale::Over { segment: 2 }),
+    };
+    let decoding = Decoding::Codebook {
+        codes: codes(0, 4),
+        table: table(&Draw::KIT, 16),
+        blocks,
+        scale,
+    };
+    format(shape, segments, decoding)
+}
+
+/// 4 bits, blocks of 32, a scale of f32 and a zero point of 4 bits.
+fn coded_zeros(shape: [u64; 2]) -> Format {
+    let blocks = BlockMap::Flat { size: 32 };
+    let count = blocks.count(shape);
+    let codes = |segment| Codes {
+        segment,
+        bits: 4,
+        order: BitOrder::LowFirst,
+    };
+    let segments = vec![
+        SegmentSpec::new("codes", DType::U8, codes(0).words(shape[0] * shape[1])),
+        SegmentSpec::new("scale", DType::F32, count),
+        SegmentSpec::new("zero", DType::U8, codes(2).words(count)),
+    ];
+    let decoding = Decoding::Affine {
+        codes: codes(0),
+        blocks,
+        scale: BlockValues::Stored { segment: 1 },
+        zero: BlockValues::Table {
+            codes: codes(2),
+            table: table(&Draw::KIT, 16),
+            not_numbers: Vec::new(),
+            scale: None,
+        },
     };
     format(shape, segments, decoding)
 }

@@ -237,7 +237,47 @@ fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
         BlockValues::Nested { table, .. } => (0.0, half_gap(table)),
         // The 255 steps of 8 bits cover the span of a group's numbers and zero.
         BlockValues::Affine { .. } => (0.0, 2.0 * 0.5 / 255.0),
+        BlockValues::Table {
+            codes,
+            table,
+            not_numbers,
+            scale,
+        } => {
+            let numbers = table.iter().zip(0u32..).filter_map(|(&x, code)| {
+                let is_number = !not_numbers.iter().any(|&not| u32::from(not) == code);
+                is_number.then_some(f64::from(x))
+            });
+            let mut numbers: Vec<f64> = numbers.collect();
+            numbers.sort_by(f64::total_cmp);
+            let counts = (0..1u32 << codes.bits).map(f64::from);
+            if scale.is_none() && numbers.iter().copied().eq(counts) {
+                // Whole zero points, which the resolution allows for.
+                return (0.0, 0.0);
+            }
+            relative_gap(&numbers, scale.is_some())
+        }
     }
+}
+
+/// Numbers of blocks this much smaller than the largest are bound by its size.
+const SMALL_BLOCK: f64 = 1.0 / 256.0;
+
+/// Half the widest gap between positive neighbours of sorted `numbers`, relative to the lower one.
+/// Of those with a scale, which brings the largest block to the largest number, small ones are left
+/// out; their gaps are relative to the largest number.
+fn relative_gap(numbers: &[f64], is_scaled: bool) -> (f64, f64) {
+    let largest = numbers.last().copied().unwrap_or_default();
+    let least = if is_scaled {
+        largest * SMALL_BLOCK
+    } else {
+        f64::MIN_POSITIVE
+    };
+    let pairs = || numbers.windows(2).map(|pair| (pair[0], pair[1]));
+    let large = pairs().filter(|&(low, _)| low >= least);
+    let relative = large.map(|(low, high)| (high - low) / 2.0 / low);
+    let small = pairs().filter(|&(low, _)| is_scaled && low < least);
+    let absolute = small.map(|(low, high)| (high - low) / 2.0 / largest);
+    (relative.fold(0.0, f64::max), absolute.fold(0.0, f64::max))
 }
 
 #[cfg(test)]
@@ -251,5 +291,12 @@ mod tests {
         let even: Vec<f32> = (0..16).map(|code| code as f32 / 7.5 - 1.0).collect();
         assert!((half_gap(&even) - 1.0 / 15.0).abs() < 1e-6);
         assert_eq!(half_gap(&[-0.5, 1.0]), 0.75);
+    }
+
+    #[test]
+    fn the_gap_of_scales_is_relative_to_them() {
+        assert_eq!(relative_gap(&[1.0, 2.0, 4.0], false), (0.5, 0.0));
+        let scaled = [-512.0, 0.0, 1.0, 64.0, 80.0, 512.0];
+        assert_eq!(relative_gap(&scaled, true), (216.0 / 80.0, 0.5));
     }
 }

@@ -89,6 +89,18 @@ impl Format {
                 let group = groups.block(0, block, u64::MAX);
                 (f32::from(code) - number(*zeros, group)) * number(*scales, group)
             }
+            BlockValues::Table {
+                codes,
+                table,
+                scale,
+                ..
+            } => {
+                let code = codes.read(segments[codes.segment], block);
+                let value = table[usize::from(code)];
+                scale.map_or(value, |scale| {
+                    scale.apply(value, number(scale.segment(), 0))
+                })
+            }
         }
     }
 }

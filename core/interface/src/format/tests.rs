@@ -224,3 +224,126 @@ fn device_code_is_a_text_with_the_function() {
         assert!(error.message.contains(expected), "{}", error.message);
     }
 }
+
+/// A weight `[2, 8]` of 4 bits in blocks of 4, with scales of 8 bits over one number, and zeros of
+/// 4.
+fn coded() -> Format {
+    let codes = |segment, bits| Codes {
+        segment,
+        bits,
+        order: BitOrder::LowFirst,
+    };
+    Format {
+        quantizer: "test".into(),
+        shape: [2, 8],
+        segments: vec![
+            SegmentSpec::new("codes", DType::U8, 8),
+            SegmentSpec::new("scale", DType::U8, 4),
+            SegmentSpec::new("zero", DType::U8, 2),
+            SegmentSpec::new("number", DType::F32, 1),
+        ],
+        decoding: Decoding::Affine {
+            codes: codes(0, 4),
+            blocks: BlockMap::Flat { size: 4 },
+            scale: BlockValues::Table {
+                codes: codes(1, 8),
+                table: (0..256u16).map(f32::from).collect(),
+                not_numbers: vec![255],
+                scale: Some(TableScale::Over { segment: 3 }),
+            },
+            zero: BlockValues::Table {
+                codes: codes(2, 4),
+                table: (0..16u8).map(f32::from).collect(),
+                not_numbers: vec![],
+                scale: None,
+            },
+        },
+    }
+}
+
+#[test]
+fn coded_scales_and_zeros_follow_the_formula() {
+    let format = coded();
+    format.validate().expect("it fits");
+    let number = 3.0f32;
+    let segments: [&[u8]; 4] = [
+        &[0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe],
+        &[1, 2, 3, 200],
+        &[0x21, 0xf0],
+        &number.to_le_bytes(),
+    ];
+    let mut out = [0.0; 16];
+    format
+        .decode(&segments, 0..2, 0..8, &mut out)
+        .expect("described");
+    let (scales, zeros) = ([1.0f32, 2.0, 3.0, 200.0], [1.0f32, 2.0, 0.0, 15.0]);
+    for (i, found) in out.into_iter().enumerate() {
+        let expected = (i as f32 - zeros[i / 4]) * (scales[i / 4] / number);
+        assert_eq!(found, expected, "element {i}");
+    }
+    assert_eq!(
+        (format.not_numbers(1), format.not_numbers(2)),
+        (&[255][..], &[][..])
+    );
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused_by_name() {
+    let refused = |change: fn(&mut BlockValues), expected: &str| {
+        let mut format = coded();
+        let Decoding::Affine { scale, .. } = &mut format.decoding else {
+            panic!("an affine format")
+        };
+        change(scale);
+        let message = format.validate().expect_err("it does not fit").message;
+        assert!(message.contains(expected), "{message}");
+    };
+    fn codes(values: &mut BlockValues) -> &mut Codes {
+        match values {
+            BlockValues::Table { codes, .. } => codes,
+            _ => panic!("a table"),
+        }
+    }
+    refused(|values| codes(values).bits = 2, "codes of 2 bits");
+    refused(
+        |values| codes(values).order = BitOrder::Split { words: 4 },
+        "which are not split",
+    );
+    refused(
+        |values| codes(values).bits = 4,
+        "a table of 256 values for 4 bits",
+    );
+    refused(
+        |values| codes(values).segment = 2,
+        "`zero` holds 2 u8, expected at least 4",
+    );
+    refused(
+        |values| codes(values).segment = 9,
+        "segment 9 does not exist",
+    );
+    refused(
+        |values| {
+            if let BlockValues::Table { table, .. } = values {
+                table[3] = f32::NAN;
+            }
+        },
+        "value 3 of its table is NaN",
+    );
+    refused(
+        |values| {
+            if let BlockValues::Table { codes, table, .. } = values {
+                (codes.bits, codes.segment) = (4, 2);
+                table.truncate(16);
+            }
+        },
+        "codes that stand for no number have 8 bits, found 4",
+    );
+    refused(
+        |values| {
+            if let BlockValues::Table { scale, .. } = values {
+                *scale = Some(TableScale::Times { segment: 1 });
+            }
+        },
+        "scale: segment `scale` is of u8, expected f32",
+    );
+}

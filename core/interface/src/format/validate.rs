@@ -183,6 +183,39 @@ impl Format {
                 self.check_segment(*scales, groups, &NUMBERS, what)?;
                 self.check_segment(*zeros, groups, &NUMBERS, what)
             }
+            BlockValues::Table {
+                codes,
+                table,
+                not_numbers,
+                scale,
+            } => {
+                let is_split = matches!(codes.order, BitOrder::Split { .. });
+                if is_split || !matches!(codes.bits, 4 | 8) {
+                    return self.fail(format!(
+                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are not split",
+                        codes.bits, codes.order
+                    ));
+                }
+                if table.len() != 1 << codes.bits {
+                    return self.fail(format!(
+                        "{what}: a table of {} values for {} bits",
+                        table.len(),
+                        codes.bits
+                    ));
+                }
+                if !not_numbers.is_empty() && codes.bits != 8 {
+                    return self.fail(format!(
+                        "{what}: codes that stand for no number have 8 bits, found {}",
+                        codes.bits
+                    ));
+                }
+                self.check_finite(table, what)?;
+                self.check_segment(codes.segment, codes.words(count), &[DType::U8], what)?;
+                match scale {
+                    Some(scale) => self.check_segment(scale.segment(), 1, &[DType::F32], what),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The kernels compared with the reference decoder, in every kind of format.
 
-use espalier_interface::format::SegmentSpec;
+use espalier_interface::format::{SegmentSpec, TableScale};
 use half::{bf16, f16};
 
 use super::*;
@@ -86,9 +86,28 @@ fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
         scale,
         zero,
     };
+    let table = |bits, order, scale| BlockValues::Table {
+        codes: Codes {
+            segment: 3,
+            bits,
+            order,
+        },
+        table: numbers(1 << bits, 7),
+        not_numbers: Vec::new(),
+        scale,
+    };
+    let times = Some(TableScale::Times { segment: 5 });
+    let over = Some(TableScale::Over { segment: 5 });
     vec![
         codebook(stored(1)),
         codebook(nested),
+        codebook(table(8, BitOrder::LowFirst, None)),
+        codebook(table(8, BitOrder::HighFirst, over)),
+        affine(
+            table(8, BitOrder::HighFirst, times),
+            table(4, BitOrder::LowFirst, None),
+        ),
+        affine(stored(1), table(4, BitOrder::HighFirst, over)),
         affine(stored(1), stored(2)),
         affine(stored(1), grouped(BlockMap::Rows)),
         affine(
@@ -98,22 +117,24 @@ fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
     ]
 }
 
-/// Every kind of format, `[rows, cols]`, with segments of random bytes and finite numbers.
-fn formats(shape: [u64; 2]) -> Vec<(Format, Vec<Vec<u8>>)> {
+/// Calls `body` with every kind of format, `[rows, cols]`, and segments of random bytes and finite
+/// numbers.
+fn each_format(shape: [u64; 2], mut body: impl FnMut(&Format, &[&[u8]])) {
     let maps = [
         BlockMap::Flat { size: 64 },
         BlockMap::Flat { size: 24 },
+        BlockMap::Flat { size: 16 },
         BlockMap::Strided { count: 40 },
         BlockMap::Rows,
         BlockMap::Columns,
     ];
     let elements = shape[0] * shape[1];
-    let mut formats = Vec::new();
     for codes in layouts(elements) {
         for blocks in maps {
             for dtype in [DType::F32, DType::BF16, DType::F16] {
                 let segments = segments(&codes, elements, blocks.count(shape), dtype);
                 let data: Vec<_> = segments.iter().map(bytes).collect();
+                let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
                 for decoding in decodings(&codes, blocks) {
                     let format = Format {
                         quantizer: "test".to_owned(),
@@ -121,30 +142,28 @@ fn formats(shape: [u64; 2]) -> Vec<(Format, Vec<Vec<u8>>)> {
                         segments: segments.clone(),
                         decoding,
                     };
-                    formats.push((format, data.clone()));
+                    body(&format, &data);
                 }
             }
         }
     }
-    formats
 }
 
 #[test]
 fn equals_the_reference_decoder_bit_for_bit() {
     for shape in [[7, 333], [3, 520]] {
-        for (format, data) in formats(shape) {
-            let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let decoder = FormatDecoder::new(&format).expect("it is described");
+        each_format(shape, |format, segments| {
+            let decoder = FormatDecoder::new(format).expect("it is described");
             for (rows, cols) in [(0..3u64, 0..shape[1]), (1..2, 5..300), (2..3, 17..17)] {
                 let len = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
                 let mut expected = vec![0.0; len];
                 format
-                    .decode(&segments, rows.clone(), cols.clone(), &mut expected)
+                    .decode(segments, rows.clone(), cols.clone(), &mut expected)
                     .expect("it is described");
                 for &isa in Isa::available() {
                     let weight = PackedWeight {
                         isa,
-                        ..decoder.weight(&segments)
+                        ..decoder.weight(segments)
                     };
                     let mut found = vec![1.0; len];
                     let window = |r: &Range<u64>| r.start as usize..r.end as usize;
@@ -156,14 +175,18 @@ fn equals_the_reference_decoder_bit_for_bit() {
                     assert!(same, "{:?} {isa:?}", format.decoding);
                 }
             }
-        }
+        });
     }
 }
 
 #[test]
 fn formats_that_only_the_quantizer_decodes_are_refused() {
-    let (mut format, _) = formats([1, 4]).swap_remove(0);
-    format.decoding = Decoding::Callback;
+    let format = Format {
+        quantizer: "test".to_owned(),
+        shape: [1, 4],
+        segments: vec![SegmentSpec::new("codes", DType::U8, 4)],
+        decoding: Decoding::Callback,
+    };
     let message = FormatDecoder::new(&format)
         .expect_err("not described")
         .message;

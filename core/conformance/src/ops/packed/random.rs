@@ -2,7 +2,7 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, TableScale,
 };
 
 use super::table;
@@ -102,7 +102,7 @@ fn values(
         segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
         segments.len() - 1
     };
-    match dice.below(3) {
+    match dice.below(4) {
         0 => BlockValues::Stored {
             segment: add("", dice.one_of(&STORED), count),
         },
@@ -114,6 +114,29 @@ fn values(
                 scales: add("_scale", DType::F32, count.div_ceil(size)),
                 size,
                 offset: add("_offset", DType::F32, 1),
+            }
+        }
+        2 => {
+            let mut codes = Codes {
+                segment: 0,
+                bits: dice.one_of(&[4, 8]),
+                order: dice.one_of(&[BitOrder::HighFirst, BitOrder::LowFirst]),
+            };
+            codes.segment = add("", DType::U8, codes.words(count));
+            let scale = match dice.below(3) {
+                0 => None,
+                1 => Some(TableScale::Times {
+                    segment: add("_scale", DType::F32, 1),
+                }),
+                _ => Some(TableScale::Over {
+                    segment: add("_scale", DType::F32, 1),
+                }),
+            };
+            BlockValues::Table {
+                table: table(draw, 1 << codes.bits),
+                codes,
+                not_numbers: Vec::new(),
+                scale,
             }
         }
         _ => {

@@ -1,9 +1,10 @@
 //! The number of each block, as stored, and its way to the block's elements.
 
-use espalier_interface::format::{BlockMap, BlockValues};
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, TableScale};
 use espalier_interface::{DType, Result};
 
 use super::Run;
+use super::codes::Source;
 use crate::launch::Launch;
 use crate::{Binary, Tensors};
 
@@ -13,15 +14,24 @@ pub struct BlockNumbers {
     values: Values,
 }
 
+/// Codes of a byte each in a segment, which stand for `number` of them.
+fn bytes(segment: usize, number: impl Fn(u8) -> f32) -> Source {
+    let codes = Codes {
+        segment,
+        bits: 8,
+        order: BitOrder::LowFirst,
+    };
+    Source::table(&codes, number)
+}
+
 /// Where numbers come from.
 enum Values {
     Stored {
         segment: usize,
     },
-    /// Codes of 8 bits that stand for numbers, then functions with the numbers of groups of blocks.
+    /// Codes that stand for numbers, then functions with the numbers of groups of blocks.
     Coded {
-        codes: usize,
-        table: Vec<f32>,
+        source: Source,
         then: Vec<(Binary, BlockNumbers)>,
     },
 }
@@ -42,8 +52,7 @@ impl BlockNumbers {
                 size,
                 offset,
             } => Values::Coded {
-                codes: *codes,
-                table: table.clone(),
+                source: bytes(*codes, |code| table[usize::from(code)]),
                 then: vec![
                     (Binary::Mul, stored(BlockMap::Flat { size: *size }, *scales)),
                     (Binary::Add, stored(BlockMap::Rows, *offset)),
@@ -55,13 +64,30 @@ impl BlockNumbers {
                 scales,
                 zeros,
             } => Values::Coded {
-                codes: *codes,
-                table: (0..=u8::MAX).map(f32::from).collect(),
+                source: bytes(*codes, f32::from),
                 then: vec![
                     (Binary::Sub, stored(*groups, *zeros)),
                     (Binary::Mul, stored(*groups, *scales)),
                 ],
             },
+            BlockValues::Table {
+                codes,
+                table,
+                scale,
+                ..
+            } => {
+                let then = scale.map(|scale| {
+                    let function = match scale {
+                        TableScale::Times { .. } => Binary::Mul,
+                        TableScale::Over { .. } => Binary::Div,
+                    };
+                    (function, stored(BlockMap::Rows, scale.segment()))
+                });
+                Values::Coded {
+                    source: Source::table(codes, |code| table[usize::from(code)]),
+                    then: then.into_iter().collect(),
+                }
+            }
         };
         BlockNumbers { map, values }
     }
@@ -132,21 +158,20 @@ impl BlockNumbers {
         [begin, len]: [usize; 2],
     ) -> Result<L::Tensor> {
         let library = launch.library;
-        let part = |segment: usize| {
-            let segment = launch.param(first + segment);
-            launch.read(&segment.narrowed(0, begin, len))
-        };
         match &self.values {
-            Values::Stored { segment } => library.cast(&part(*segment)?, DType::F32),
-            Values::Coded { codes, table, then } => {
-                let table = library.floats(table, &[256])?;
-                let mut numbers = library.select(&table, 0, &part(*codes)?)?;
+            Values::Stored { segment } => {
+                let segment = launch.param(first + segment);
+                let part = launch.read(&segment.narrowed(0, begin, len))?;
+                library.cast(&part, DType::F32)
+            }
+            Values::Coded { source, then } => {
                 // Blocks are as a weight of one row.
                 let run = Run {
                     begin,
                     len,
                     cols: usize::MAX,
                 };
+                let mut numbers = source.values(launch, first, run)?;
                 for (function, groups) in then {
                     numbers = groups.applied(launch, first, *function, &numbers, run)?;
                 }
