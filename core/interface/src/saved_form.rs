@@ -1,6 +1,8 @@
 //! The tensors of a packed weight in a checkpoint, as data: the host reads and writes the bytes.
 
 mod constant;
+mod counting;
+mod order;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +13,8 @@ use crate::format::{Format, SegmentSpec};
 use crate::{DType, PluginError, Result};
 
 pub use constant::SavedConstant;
+pub use counting::SavedCounting;
+pub use order::{SavedAxis, SavedOrder};
 
 /// The tensors of one packed weight in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +53,10 @@ pub enum SavedContent {
     Json(SavedObject),
     /// A number, a list or a text that follows from shape and options.
     Constant(SavedConstant),
+    /// The elements of a segment in another order.
+    Order(SavedOrder),
+    /// Whole numbers that follow from the shape. Those of a checkpoint must be equal.
+    Counting(SavedCounting),
 }
 
 /// A JSON object in a checkpoint.
@@ -134,6 +142,9 @@ impl SavedForm {
                 format.quantizer
             ))
         };
+        let of = |tensor: &SavedTensor, error: &PluginError| {
+            fail(format!("tensor `{}`: {}", tensor.name, error.message))
+        };
         let mut seen = vec![0; format.segments.len()];
         let mut hold = |index: usize, tensor: &str| -> Result<&SegmentSpec> {
             let segment = format.segments.get(index);
@@ -145,7 +156,8 @@ impl SavedForm {
         for tensor in &self.tensors {
             let bytes = tensor.bytes();
             match &tensor.content {
-                SavedContent::Segment(index) => {
+                SavedContent::Segment(index)
+                | SavedContent::Order(SavedOrder { segment: index, .. }) => {
                     let segment = hold(*index, &tensor.name)?;
                     if bytes != segment.bytes() {
                         return Err(fail(format!(
@@ -155,6 +167,13 @@ impl SavedForm {
                             segment.bytes()
                         )));
                     }
+                    if let SavedContent::Order(order) = &tensor.content {
+                        order.validate(bytes).map_err(|error| of(tensor, &error))?;
+                    }
+                }
+                SavedContent::Counting(counting) => {
+                    let counts = counting.validate(tensor.dtype);
+                    counts.map_err(|error| of(tensor, &error))?;
                 }
                 SavedContent::Values(values) => {
                     if bytes != 4 * values.len() as u64 || tensor.dtype != DType::F32 {

@@ -5,7 +5,7 @@ use espalier_interface::abi::call_site;
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::format::Format;
 use espalier_interface::model::Model;
-use espalier_interface::saved_form::SavedForm;
+use espalier_interface::saved_form::{SavedContent, SavedForm, SavedTensor};
 use espalier_interface::{DType, ErrorCode, Quantizer};
 use espalier_registry::{Chosen, PluginFailure, answer};
 use espalier_system::failure::UsageError;
@@ -41,6 +41,13 @@ impl SavedParam {
     /// format.
     pub fn new(site: &Site, weight: &PackedWeight<'_>) -> Result<Self, Error> {
         SavedParam::stored(site, weight, DType::F32)
+    }
+
+    /// Bytes of its largest tensor that is in another order than its segment.
+    pub fn most_reordered(&self) -> u64 {
+        let tensors = self.form.tensors.iter();
+        let reordered = tensors.filter(|tensor| matches!(tensor.content, SavedContent::Order(_)));
+        reordered.map(SavedTensor::bytes).max().unwrap_or(0)
     }
 
     /// As [`SavedParam::new`], for a weight that had the dtype `dtype` before it was packed.

@@ -11,7 +11,7 @@ use espalier_interface::adaptation::{
     Adaptation, AdapterParam, BaseChange, Join, ReplacedNorm, Site, SiteKind,
 };
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec, TableScale,
 };
 use espalier_interface::graph::{Attributes, Dim, Graph, Source};
 use espalier_interface::model::{Model, ParamKind, ParamSpec, Unit, UnitKind};
@@ -133,12 +133,25 @@ fn formats() -> Vec<Format> {
         scale: stored.clone(),
         zero: stored.clone(),
     };
+    let table = |scale| BlockValues::Table {
+        codes: codes(BitOrder::LowFirst),
+        table: vec![0.5],
+        not_numbers: vec![255],
+        scale,
+    };
+    let by_table = Decoding::Affine {
+        codes: codes(BitOrder::LowFirst),
+        blocks: BlockMap::Rows,
+        scale: table(Some(TableScale::Over { segment: 2 })),
+        zero: table(Some(TableScale::Times { segment: 2 })),
+    };
     let decodings = [
         codebook(BlockMap::Flat { size: 64 }),
         codebook(BlockMap::Strided { count: 2 }),
         affine(BlockMap::Rows),
         affine(BlockMap::Columns),
         split,
+        by_table,
         Decoding::Callback,
     ];
     let format = |decoding| Format {

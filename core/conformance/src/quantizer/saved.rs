@@ -64,6 +64,17 @@ fn written(form: &SavedForm, segments: &[&[u8]]) -> BTreeMap<String, Vec<u8>> {
     let tensors = form.tensors.iter().map(|tensor| {
         let bytes = match &tensor.content {
             SavedContent::Segment(index) => segments[*index].to_vec(),
+            SavedContent::Order(order) => {
+                let segment = segments[order.segment];
+                let mut bytes = vec![0; segment.len()];
+                order.save(segment, &mut bytes);
+                bytes
+            }
+            SavedContent::Counting(counting) => {
+                let mut bytes = vec![0; tensor.bytes() as usize];
+                counting.write(0, &mut bytes);
+                bytes
+            }
             SavedContent::Values(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
             SavedContent::Constant(constant) => constant
                 .bytes(tensor.dtype)
@@ -99,7 +110,12 @@ fn read(
         let bytes = &tensors[&tensor.name];
         match &tensor.content {
             SavedContent::Segment(index) => segments[*index] = bytes.clone(),
-            SavedContent::Values(_) | SavedContent::Constant(_) => {}
+            SavedContent::Order(order) => {
+                let mut segment = vec![0; bytes.len()];
+                order.load(bytes, &mut segment);
+                segments[order.segment] = segment;
+            }
+            SavedContent::Values(_) | SavedContent::Constant(_) | SavedContent::Counting(_) => {}
             SavedContent::Json(object) => {
                 let text: Json = serde_json::from_slice(bytes)
                     .map_err(|error| format!("tensor `{}`: {error}", tensor.name))?;

@@ -1,27 +1,25 @@
 //! A packed weight's segments <-> its tensors in a checkpoint, as its quantizer's saved form says.
 
+mod checks;
+
 use espalier_interface::DType;
 use espalier_interface::format::Format;
 use espalier_interface::saved_form::{
-    SavedConstant, SavedContent, SavedForm, SavedObject, SavedTensor,
+    SavedContent, SavedForm, SavedObject, SavedOrder, SavedTensor,
 };
-use espalier_numeric::numbers;
 use espalier_plan::packing::SavedParam;
-use espalier_registry::select::{read_constant, read_object};
-use espalier_system::files::{
-    GroupSink, TensorEntry, TensorSpec, TensorStore, WeightsError, interface_dtype,
-};
+use espalier_registry::select::read_object;
+use espalier_system::files::{GroupSink, TensorEntry, TensorSpec, TensorStore, interface_dtype};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::not_finite;
+use self::checks::{
+    check_codes, check_constant, check_counting, check_entry, check_values, damage, read_parts,
+};
 use crate::Error;
 
 /// Longest text of a number that stands for an f32, in bytes: sign, 17 digits, point and exponent.
 const NUMBER_BYTES: usize = 24;
-/// The largest difference of a checkpoint's own table from the quantizer's, relative to the larger
-/// number. Tables that other processors compute differ in the last bits.
-const TABLE_TOLERANCE: f32 = 1e-6;
 
 /// A packed weight in a checkpoint: its module and the form it is saved in.
 #[derive(Clone, Copy)]
@@ -63,6 +61,17 @@ impl<'a> SavedWeight<'a> {
             match &tensor.content {
                 SavedContent::Segment(index) => sink.write_bytes(&segments[*index])?,
                 SavedContent::Values(values) => sink.write_f32(values)?,
+                SavedContent::Order(order) => {
+                    let segment = &segments[order.segment];
+                    let mut bytes = vec![0; segment.len()];
+                    order.save(segment, &mut bytes);
+                    sink.write_bytes(&bytes)?;
+                }
+                SavedContent::Counting(counting) => {
+                    let mut bytes = vec![0; tensor.bytes() as usize];
+                    counting.write(0, &mut bytes);
+                    sink.write_bytes(&bytes)?;
+                }
                 SavedContent::Constant(constant) => {
                     let bytes = constant.bytes(tensor.dtype);
                     sink.write_bytes(&bytes.expect("a form that was validated"))?;
@@ -97,7 +106,20 @@ impl<'a> SavedWeight<'a> {
                 SavedContent::Segment(index) => {
                     check_entry(store, entry, tensor)?;
                     let floats = self.format.segments[*index].dtype.is_float();
-                    read_parts(store, entry, floats, |at, bytes| put(*index, at, bytes))?;
+                    let refused = self.format.not_numbers(*index);
+                    read_parts(store, entry, floats, |at, bytes| {
+                        check_codes(store, entry, refused, (at, bytes))?;
+                        put(*index, at, bytes)
+                    })?;
+                }
+                SavedContent::Order(order) => {
+                    check_entry(store, entry, tensor)?;
+                    let segment = self.read_order(store, entry, order)?;
+                    put(order.segment, 0, &segment)?;
+                }
+                SavedContent::Counting(counting) => {
+                    check_entry(store, entry, tensor)?;
+                    check_counting(store, entry, *counting)?;
                 }
                 SavedContent::Values(values) => {
                     check_entry(store, entry, tensor)?;
@@ -119,13 +141,40 @@ impl<'a> SavedWeight<'a> {
         for tensor in &self.form.tensors {
             let entry = store.entry(&self.name(tensor))?;
             match &tensor.content {
-                SavedContent::Segment(_) | SavedContent::Values(_) => {
+                SavedContent::Segment(_)
+                | SavedContent::Order(_)
+                | SavedContent::Counting(_)
+                | SavedContent::Values(_) => {
                     check_entry(store, entry, tensor)?;
                 }
                 SavedContent::Constant(_) | SavedContent::Json(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a segment that a tensor holds in another order.
+    fn read_order(
+        &self,
+        store: &TensorStore,
+        entry: &TensorEntry,
+        order: &SavedOrder,
+    ) -> Result<Vec<u8>, Error> {
+        let mut tensor = Vec::with_capacity((entry.bytes.end - entry.bytes.start) as usize);
+        let floats = self.format.segments[order.segment].dtype.is_float();
+        read_parts(store, entry, floats, |_, bytes| {
+            tensor.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let mut segment = vec![0; tensor.len()];
+        order.load(&tensor, &mut segment);
+        check_codes(
+            store,
+            entry,
+            self.format.not_numbers(order.segment),
+            (0, &segment),
+        )?;
+        Ok(segment)
     }
 
     fn name(&self, tensor: &SavedTensor) -> String {
@@ -162,105 +211,6 @@ fn read_scalars(
         }
     }
     Ok(())
-}
-
-/// Checks that a stored constant is the quantizer's, where it is not free.
-fn check_constant(
-    store: &TensorStore,
-    entry: &TensorEntry,
-    constant: &SavedConstant,
-) -> Result<(), Error> {
-    let found = read_constant(store, &entry.name)?;
-    if constant.free || found == constant.value {
-        Ok(())
-    } else {
-        let what = format!("expected {}, found {found}", constant.value);
-        Err(damage(store, entry, what))
-    }
-}
-
-/// Checks dtype and shape of a tensor that holds bytes or numbers.
-fn check_entry(
-    store: &TensorStore,
-    entry: &TensorEntry,
-    tensor: &SavedTensor,
-) -> Result<(), Error> {
-    let dtype = interface_dtype(entry.dtype);
-    let known =
-        dtype.filter(|dtype| *dtype == tensor.dtype || tensor.also_stored_as.contains(dtype));
-    let Some(dtype) = known else {
-        let expected = format!("expected {}, found {}", tensor.dtype, entry.dtype);
-        return Err(damage(store, entry, expected));
-    };
-    let bytes = entry.bytes.end - entry.bytes.start;
-    // The same bytes as wider or narrower elements: one extent changes, and the byte count matches.
-    let changed = entry.shape.iter().zip(&tensor.shape);
-    let changed = changed
-        .filter(|(found, expected)| found != expected)
-        .count();
-    let most = usize::from(dtype.bytes() != tensor.dtype.bytes());
-    let fits = entry.shape.len() == tensor.shape.len() && changed <= most;
-    if !fits || bytes != tensor.bytes() {
-        let what = format!(
-            "expected {} bytes of shape {:?} as {}, found {bytes} bytes of shape {:?}",
-            tensor.bytes(),
-            tensor.shape,
-            tensor.dtype,
-            entry.shape
-        );
-        return Err(damage(store, entry, what));
-    }
-    Ok(())
-}
-
-/// Passes the bytes of a tensor on; those of a segment of floats must be finite numbers.
-fn read_parts(
-    store: &TensorStore,
-    entry: &TensorEntry,
-    floats: bool,
-    mut take: impl FnMut(u64, &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut at = 0;
-    let dtype = interface_dtype(entry.dtype).filter(|dtype| floats && dtype.is_float());
-    store.stream_tensor_bytes(&entry.name, &mut |part| {
-        if let Some(dtype) = dtype {
-            let numbers = numbers(part, dtype);
-            if let Some(index) = numbers.iter().position(|x| !x.is_finite()) {
-                let index = at / dtype.bytes() + index as u64;
-                return Err(not_finite(&entry.name, store, index));
-            }
-        }
-        take(at, part)?;
-        at += part.len() as u64;
-        Ok(())
-    })
-}
-
-/// Checks that a stored table is the quantizer's.
-fn check_values(store: &TensorStore, name: &str, expected: &[f32]) -> Result<(), Error> {
-    let mut found = vec![0.0; expected.len()];
-    store.read_tensor_f32(name, &mut found)?;
-    let differs = |(f, e): (&f32, &f32)| {
-        let near = (f - e).abs() <= TABLE_TOLERANCE * f.abs().max(e.abs());
-        !near
-    };
-    match found.iter().zip(expected).position(differs) {
-        None => Ok(()),
-        Some(index) => {
-            let what = format!(
-                "element {index}: expected {}, found {}",
-                expected[index], found[index]
-            );
-            Err(damage(store, store.entry(name)?, what))
-        }
-    }
-}
-
-fn damage(store: &TensorStore, entry: &TensorEntry, what: String) -> Error {
-    Error::Weights(WeightsError {
-        path: store.file_of(entry).to_owned(),
-        message: format!("tensor `{}`: {what}", entry.name),
-    })
 }
 
 /// Bytes of an object's text, for all values of its scalars.

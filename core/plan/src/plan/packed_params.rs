@@ -67,18 +67,17 @@ impl PackedParams {
     }
 
     /// Most bytes that loading one weight takes: the weight in f32, and its encoder's workspace.
-    /// Weights that are packed on disk already are not counted: they are loaded in parts.
+    /// Weights that are packed on disk already are loaded in parts, but for tensors in another
+    /// order than their segments: of these both are held.
     ///
     /// # Errors
     /// As [`answer::encode_workspace`].
     pub fn loading_bytes(&self, params: &[Param]) -> Result<u64, Error> {
         let mut most = 0;
         for (index, param) in params.iter().enumerate() {
-            if let Some(quantizer) = self
-                .quantizers
-                .get(&index)
-                .filter(|_| !self.saved.contains_key(&index))
-            {
+            if let Some(saved) = self.saved.get(&index) {
+                most = most.max(2 * saved.most_reordered());
+            } else if let Some(quantizer) = self.quantizers.get(&index) {
                 let shape = param.matrix().expect("a packed param is a matrix");
                 let workspace = answer::encode_workspace(quantizer, shape)?;
                 most = most.max(aligned(param.elements() * 4) + workspace);

@@ -2,8 +2,8 @@
 
 use espalier_interface::DType;
 use espalier_interface::saved_form::{
-    SavedConstant, SavedContent, SavedDescription, SavedForm, SavedModel, SavedObject, SavedTensor,
-    StoredTensor,
+    SavedAxis, SavedConstant, SavedContent, SavedCounting, SavedDescription, SavedForm, SavedModel,
+    SavedObject, SavedOrder, SavedTensor, StoredTensor,
 };
 use serde_json::{Map, json};
 
@@ -20,6 +20,16 @@ pub fn saved_form() -> SavedForm {
         SavedContent::Constant(SavedConstant {
             value: json!([64]),
             free: true,
+        }),
+        SavedContent::Order(SavedOrder {
+            segment: 0,
+            bits: 4,
+            axes: vec![SavedAxis::new(2, 1)],
+            added: 15,
+        }),
+        SavedContent::Counting(SavedCounting {
+            first: 0,
+            repeat: 128,
         }),
     ];
     let tensor = |content| SavedTensor {
