@@ -1,5 +1,7 @@
-//! Checkpoints with packed weights: bitsandbytes' files load unchanged, and ours equal its files.
+//! Checkpoints with packed weights: bitsandbytes' and compressed-tensors' files load unchanged, and
+//! ours equal their files.
 
+mod compressed;
 mod packing;
 
 use std::fs;

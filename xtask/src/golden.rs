@@ -61,6 +61,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
     run(script("make_packed.py").arg(&out))?;
     run(script("make_ops.py").arg(&out))?;
     run(script("make_packed_hqq.py").arg(&golden).arg(&out))?;
+    run(script("make_compressed_tensors.py").arg(&golden).arg(&out))?;
     run(script("chat.py").arg(&out))?;
     run(script("chat_tools.py").arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))
@@ -78,7 +79,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
 /// # Errors
 /// Where Python cannot run or cannot import a peer.
 pub fn require(python: &Path, requirements: &Path) -> Result<()> {
-    let test = "import torch, transformers, peft, bitsandbytes, hqq, safetensors, tokenizers";
+    let test = "import torch, transformers, peft, bitsandbytes, hqq, compressed_tensors, safetensors, tokenizers";
     let output = Command::new(python)
         .args(["-c", test])
         .output()

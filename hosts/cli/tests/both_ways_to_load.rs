@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 16] = [
+const PLUGINS: [&str; 17] = [
     "backend_cpu",
     "collective_threads",
     "ddp",
@@ -23,6 +23,7 @@ const PLUGINS: [&str; 16] = [
     "llama",
     "lora",
     "mistral",
+    "mxfp4",
     "nf4",
     "phi3",
     "qwen2",

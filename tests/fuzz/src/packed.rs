@@ -21,7 +21,7 @@ const MOST_ELEMENTS: u64 = 1 << 13;
 /// The first line of an input of [`quantizer`].
 #[derive(Deserialize)]
 struct Asked {
-    /// `nf4`, `fp4`, `int8` or `hqq`.
+    /// A quantizer that ships, such as `nf4`.
     component: String,
     #[serde(default)]
     options: Map<String, Json>,

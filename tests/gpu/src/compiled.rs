@@ -13,6 +13,7 @@ use espalier_interface::format::Format;
 use espalier_interface::{
     Component, ErrorCode, Instance, Options, PluginError, Quantizer, Result, Serial,
 };
+use espalier_mxfp4::{MXFP4, NVFP4};
 use espalier_nf4::{FP4, INT8, NF4};
 use serde_json::{Value as Json, json};
 
@@ -80,7 +81,8 @@ fn formats_of(shape: [u64; 2]) -> Vec<(String, Format)> {
 /// # Panics
 /// Where a quantizer refuses its options.
 pub fn quantizers() -> Vec<(String, Box<dyn Quantizer>)> {
-    let mut cases: Vec<(&Component, Json)> = vec![(&INT8, json!({}))];
+    let mut cases: Vec<(&Component, Json)> =
+        vec![(&INT8, json!({})), (&MXFP4, json!({})), (&NVFP4, json!({}))];
     for quantizer in [&NF4, &FP4] {
         cases.extend([true, false].map(|double| (quantizer, json!({"double_quant": double}))));
     }

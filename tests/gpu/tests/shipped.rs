@@ -101,6 +101,8 @@ fn trainings_with_shipped_quantizers_need_no_compiler() {
         ("--plugins fp4,lora,single", "f32"),
         ("--plugins int8,lora,single", "f32"),
         ("--plugins hqq,lora,single", "f32"),
+        ("--plugins mxfp4,lora,single", "f32"),
+        ("--plugins nvfp4,lora,single", "f32"),
         ("--plugins nf4,dora,single", "f32"),
     ] {
         let case = case(words, compute);
