@@ -195,21 +195,21 @@ fn a_run_that_names_a_broken_library_is_refused_without_a_substitute() {
     assert_eq!(error.exit_code(), 5);
     // A damaged file could have held any name: it is listed if a name is missing.
     let dir = folder(&[]);
-    put(dir.path(), "gptq", b"damaged");
+    put(dir.path(), "aqlm", b"damaged");
     let registry = Registry::discover(&search(&[dir.path()]));
     let error = registry
-        .create_quantizer("gptq", &Map::new(), SERVICES)
+        .create_quantizer("aqlm", &Map::new(), SERVICES)
         .err()
         .expect("unknown");
     let message = error.to_string();
     let known = if cfg!(feature = "embedded") {
-        "unknown quantizer `gptq`; known: hqq, mxfp4, nvfp4, nf4, fp4, int8"
+        "unknown quantizer `aqlm`; known: hqq, int4, mxfp4, nvfp4, nf4, fp4, int8"
     } else {
-        "unknown quantizer `gptq`"
+        "unknown quantizer `aqlm`"
     };
     assert!(message.contains(known), "{message}");
     assert!(
-        message.contains("not usable: /") && message.contains("libgptq.so"),
+        message.contains("not usable: /") && message.contains("libaqlm.so"),
         "{message}"
     );
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 17] = [
+const PLUGINS: [&str; 18] = [
     "backend_cpu",
     "collective_threads",
     "ddp",
@@ -20,6 +20,7 @@ const PLUGINS: [&str; 17] = [
     "gemma3",
     "granite",
     "hqq",
+    "int4",
     "llama",
     "lora",
     "mistral",

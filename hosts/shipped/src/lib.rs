@@ -8,9 +8,9 @@ use espalier_registry::Defaults;
 use {
     espalier_backend_cpu as _, espalier_backend_cuda as _, espalier_collective_threads as _,
     espalier_ddp as _, espalier_fsdp as _, espalier_gemma2 as _, espalier_gemma3 as _,
-    espalier_granite as _, espalier_hqq as _, espalier_llama as _, espalier_lora as _,
-    espalier_mistral as _, espalier_mxfp4 as _, espalier_nf4 as _, espalier_phi3 as _,
-    espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
+    espalier_granite as _, espalier_hqq as _, espalier_int4 as _, espalier_llama as _,
+    espalier_lora as _, espalier_mistral as _, espalier_mxfp4 as _, espalier_nf4 as _,
+    espalier_phi3 as _, espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
 };
 
 /// The options among which `host quantize --auto-bits` chooses by default.

@@ -1,0 +1,102 @@
+//! Checked options -> the component `int4`.
+
+use std::sync::Arc;
+
+use espalier_interface::{
+    Component, Instance, OptionKind, OptionSpec, Options, PluginError, Result, Role, Services,
+};
+
+use crate::grid::{GridSpec, Symmetry};
+use crate::number::Number;
+use crate::quantizer::Int4Quantizer;
+
+/// Fewest weights that share a scale.
+pub const LEAST_GROUP: u64 = 8;
+/// Most weights that share a scale.
+pub const LARGEST_GROUP: u64 = 1 << 20;
+
+const BITS: OptionSpec = OptionSpec {
+    name: "bits",
+    kind: OptionKind::INTEGER,
+    default: "4",
+    range: "4 | 3 | 2",
+    doc: "bits of a code; 3 take 3.2 on disk and in memory",
+};
+
+const GROUP_SIZE: OptionSpec = OptionSpec {
+    name: "group_size",
+    kind: OptionKind::INTEGER,
+    default: "128",
+    range: "8..=1048576",
+    doc: "weights of a row that share a scale and a zero; a shorter row is one group",
+};
+
+const SYMMETRIC: OptionSpec = OptionSpec {
+    name: "symmetric",
+    kind: OptionKind::BOOL,
+    default: "false",
+    range: "",
+    doc: "values at equal distances from 0; then no zeros are stored",
+};
+
+const SCALE_DTYPE: OptionSpec = OptionSpec {
+    name: "scale_dtype",
+    kind: OptionKind::TEXT,
+    default: "\"f16\"",
+    range: "f16 | bf16 | f32",
+    doc: "in what scales and zeros are stored",
+};
+
+/// The component `int4`.
+pub const INT4: Component = Component {
+    name: "int4",
+    role: Role::QUANTIZER,
+    doc: "uniform codes of 4 to 2 bits, a scale and a zero for each group of a row, rounded to nearest",
+    options: &[BITS, GROUP_SIZE, SYMMETRIC, SCALE_DTYPE],
+    capabilities: &[],
+    create,
+};
+
+fn create(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
+    let (grid, group_size) = layout(options)?;
+    Ok(Instance::Quantizer(Box::new(Int4Quantizer {
+        grid,
+        group_size,
+        services,
+    })))
+}
+
+/// The options that decide the layout.
+fn layout(options: &Options) -> Result<(GridSpec, u64)> {
+    let bits = match options.count("bits")? {
+        bits @ 2..=4 => bits as u32,
+        other => return Err(expected("bits", "4, 3 or 2", other)),
+    };
+    let group_size = match options.count("group_size")? {
+        size @ LEAST_GROUP..=LARGEST_GROUP => size,
+        other => {
+            let range = format!("{LEAST_GROUP} to {LARGEST_GROUP}");
+            return Err(expected("group_size", &range, other));
+        }
+    };
+    let name = options.text("scale_dtype")?;
+    let number = Number::named(&name);
+    let grid = GridSpec {
+        bits,
+        symmetry: match options.flag("symmetric")? {
+            true => Symmetry::Symmetric,
+            false => Symmetry::Asymmetric,
+        },
+        number: number.ok_or_else(|| expected("scale_dtype", "f16, bf16 or f32", name))?,
+    };
+    Ok((grid, group_size))
+}
+
+fn expected(option: &str, expected: &str, found: impl std::fmt::Display) -> PluginError {
+    PluginError::invalid(format!(
+        "option `{option}`: expected {expected}, found {found}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

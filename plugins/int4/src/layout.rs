@@ -1,0 +1,70 @@
+//! Groups and options -> the segments of a packed weight and how they are decoded.
+
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+};
+
+use crate::grid::{GridSpec, Symmetry};
+use crate::grouping::Grouping;
+
+/// The codes of a weight: in the order of its elements, the first in the lowest bits. Three bits
+/// are packed ten to a word, as the format of the interface has them.
+pub fn codes(spec: GridSpec, groups: Grouping) -> Codes {
+    let mut codes = Codes {
+        segment: 0,
+        bits: spec.bits,
+        order: BitOrder::LowFirst,
+    };
+    if spec.bits == 3 {
+        let words = groups.elements().div_ceil(codes.per_word() as usize);
+        codes.order = BitOrder::Split {
+            words: words as u64,
+        };
+    }
+    codes
+}
+
+/// The format of a weight, named after the component `quantizer`.
+///
+/// # Shapes
+/// `codes`: `[N, M]` row major. `scales`, and for asymmetric grids `zeros`: `[N, M / group]`.
+pub fn format(quantizer: &str, spec: GridSpec, groups: Grouping) -> Format {
+    let codes = codes(spec, groups);
+    let words = codes.words(groups.elements() as u64);
+    let numbers = |name| SegmentSpec::new(name, spec.number.dtype(), groups.count() as u64);
+    let mut segments = vec![
+        SegmentSpec::new("codes", codes.dtype(), words),
+        numbers("scales"),
+    ];
+    let blocks = BlockMap::Flat {
+        size: groups.size as u64,
+    };
+    let scale = BlockValues::Stored { segment: 1 };
+    let decoding = match spec.symmetry {
+        Symmetry::Asymmetric => {
+            segments.push(numbers("zeros"));
+            Decoding::Affine {
+                codes,
+                blocks,
+                scale,
+                zero: BlockValues::Stored { segment: 2 },
+            }
+        }
+        // All zeros are the same number: it is part of the table.
+        Symmetry::Symmetric => {
+            let zero = spec.between(-1.0, 1.0).zero;
+            Decoding::Codebook {
+                table: (0..1u32 << spec.bits).map(|q| q as f32 - zero).collect(),
+                codes,
+                blocks,
+                scale,
+            }
+        }
+    };
+    Format {
+        quantizer: quantizer.to_owned(),
+        shape: [groups.rows as u64, groups.cols as u64],
+        segments,
+        decoding,
+    }
+}
