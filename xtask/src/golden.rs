@@ -62,6 +62,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
     run(script("make_ops.py").arg(&out))?;
     run(script("make_packed_hqq.py").arg(&golden).arg(&out))?;
     run(script("make_compressed_tensors.py").arg(&golden).arg(&out))?;
+    run(script("make_int4.py").arg(&golden).arg(&out))?;
     run(script("chat.py").arg(&out))?;
     run(script("chat_tools.py").arg(&out))?;
     run(script("compare.py").arg(&golden).arg(&out))

@@ -6,14 +6,12 @@ use espalier_interface::{
     Component, Instance, OptionKind, OptionSpec, Options, PluginError, Result, Role, Services,
 };
 
+use crate::files::Files;
 use crate::grid::{GridSpec, Symmetry};
+use crate::grouping::{LARGEST_GROUP, LEAST_GROUP};
 use crate::number::Number;
 use crate::quantizer::Int4Quantizer;
-
-/// Fewest weights that share a scale.
-pub const LEAST_GROUP: u64 = 8;
-/// Most weights that share a scale.
-pub const LARGEST_GROUP: u64 = 1 << 20;
+use crate::saved::METHODS;
 
 const BITS: OptionSpec = OptionSpec {
     name: "bits",
@@ -44,7 +42,15 @@ const SCALE_DTYPE: OptionSpec = OptionSpec {
     kind: OptionKind::TEXT,
     default: "\"f16\"",
     range: "f16 | bf16 | f32",
-    doc: "in what scales and zeros are stored",
+    doc: "in what scales are stored",
+};
+
+const FILES: OptionSpec = OptionSpec {
+    name: "files",
+    kind: OptionKind::TEXT,
+    default: "\"gptq\"",
+    range: "gptq | gptq_v2 | awq",
+    doc: "whose checkpoints `host quantize` writes",
 };
 
 /// The component `int4`.
@@ -52,8 +58,8 @@ pub const INT4: Component = Component {
     name: "int4",
     role: Role::QUANTIZER,
     doc: "uniform codes of 4 to 2 bits, a scale and a zero for each group of a row, rounded to nearest",
-    options: &[BITS, GROUP_SIZE, SYMMETRIC, SCALE_DTYPE],
-    capabilities: &[],
+    options: &[BITS, GROUP_SIZE, SYMMETRIC, SCALE_DTYPE, FILES],
+    capabilities: &[("quant_methods", METHODS)],
     create,
 };
 
@@ -62,6 +68,7 @@ fn create(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
     Ok(Instance::Quantizer(Box::new(Int4Quantizer {
         grid,
         group_size,
+        files: files(options)?,
         services,
     })))
 }
@@ -90,6 +97,12 @@ fn layout(options: &Options) -> Result<(GridSpec, u64)> {
         number: number.ok_or_else(|| expected("scale_dtype", "f16, bf16 or f32", name))?,
     };
     Ok((grid, group_size))
+}
+
+/// Whose files weights are written to.
+fn files(options: &Options) -> Result<Files> {
+    let name = options.text("files")?;
+    Files::named(&name).ok_or_else(|| expected("files", "gptq, gptq_v2 or awq", name))
 }
 
 fn expected(option: &str, expected: &str, found: impl std::fmt::Display) -> PluginError {

@@ -2,6 +2,11 @@
 
 use espalier_interface::{PluginError, Result};
 
+/// Fewest weights that share a scale.
+pub const LEAST_GROUP: u64 = 8;
+/// Most weights that share a scale.
+pub const LARGEST_GROUP: u64 = 1 << 20;
+
 /// The groups of a weight `[N, M]`. A group never crosses a row, so that groups run along the
 /// inputs as in GPTQ's and AWQ's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +62,8 @@ impl Grouping {
 /// The nearest sizes that divide `cols`, in words.
 fn fitting(cols: u64, size: u64) -> String {
     let fits = |candidate: &u64| cols.is_multiple_of(*candidate);
-    let below = (super::component::LEAST_GROUP..size).rev().find(fits);
-    let above = (size + 1..=cols.min(super::component::LARGEST_GROUP)).find(fits);
+    let below = (LEAST_GROUP..size).rev().find(fits);
+    let above = (size + 1..=cols.min(LARGEST_GROUP)).find(fits);
     match (below, above) {
         (Some(below), Some(above)) => format!("{below} and {above} do"),
         (Some(one), None) | (None, Some(one)) => format!("{one} does"),

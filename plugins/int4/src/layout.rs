@@ -24,10 +24,20 @@ pub fn codes(spec: GridSpec, groups: Grouping) -> Codes {
     codes
 }
 
+/// The zeros of groups: whole numbers of 4 bits, the first of two in the lowest.
+pub fn zeros() -> Codes {
+    Codes {
+        segment: 2,
+        bits: 4,
+        order: BitOrder::LowFirst,
+    }
+}
+
 /// The format of a weight, named after the component `quantizer`.
 ///
 /// # Shapes
-/// `codes`: `[N, M]` row major. `scales`, and for asymmetric grids `zeros`: `[N, M / group]`.
+/// `codes`: `[N, M]` row major. `scales`, and for asymmetric grids `zeros`, 4 bits each:
+/// `[N, M / group]`.
 pub fn format(quantizer: &str, spec: GridSpec, groups: Grouping) -> Format {
     let codes = codes(spec, groups);
     let words = codes.words(groups.elements() as u64);
@@ -42,12 +52,19 @@ pub fn format(quantizer: &str, spec: GridSpec, groups: Grouping) -> Format {
     let scale = BlockValues::Stored { segment: 1 };
     let decoding = match spec.symmetry {
         Symmetry::Asymmetric => {
-            segments.push(numbers("zeros"));
+            let zeros = zeros();
+            let words = zeros.words(groups.count() as u64);
+            segments.push(SegmentSpec::new("zeros", zeros.dtype(), words));
             Decoding::Affine {
                 codes,
                 blocks,
                 scale,
-                zero: BlockValues::Stored { segment: 2 },
+                zero: BlockValues::Table {
+                    codes: zeros,
+                    table: (0..16u8).map(f32::from).collect(),
+                    not_numbers: Vec::new(),
+                    scale: None,
+                },
             }
         }
         // All zeros are the same number: it is part of the table.

@@ -41,7 +41,11 @@ impl Encoded<'_> {
         let codes = match (spec.symmetry, segments) {
             (Symmetry::Asymmetric, [codes, scales, zeros]) => {
                 number.store(self.scales, scales);
-                number.store(self.zeros, zeros);
+                let pairs = self.zeros.chunks(2);
+                for (byte, pair) in zeros.iter_mut().zip(pairs) {
+                    let second = pair.get(1).map_or(0, |&zero| zero as u8);
+                    *byte = pair[0] as u8 | second << 4;
+                }
                 codes
             }
             (Symmetry::Symmetric, [codes, scales]) => {

@@ -9,6 +9,7 @@ use std::thread;
 use espalier_backend_cuda::{KernelRecord, Recorder, Variant, code_variants, variants};
 use espalier_conformance::ops;
 use espalier_hqq::HQQ;
+use espalier_int4::INT4;
 use espalier_interface::format::Format;
 use espalier_interface::{
     Component, ErrorCode, Instance, Options, PluginError, Quantizer, Result, Serial,
@@ -94,6 +95,10 @@ pub fn quantizers() -> Vec<(String, Box<dyn Quantizer>)> {
     }
     for meta in ["zero-8bit", "8bit"] {
         cases.push((&HQQ, json!({"profile": "2024-03", "meta": meta})));
+    }
+    for bits in [4, 3] {
+        let set = |symmetric: bool| json!({"bits": bits, "group_size": 64, "symmetric": symmetric});
+        cases.extend([false, true].map(|symmetric| (&INT4, set(symmetric))));
     }
     let named = |(quantizer, set): (&Component, Json)| {
         let made = made(quantizer, &set).expect("options that a quantizer has");

@@ -27,6 +27,7 @@ fn unsupported_options_are_refused_with_a_message() {
         (json!({"bits": 5}), "4, 3 or 2, found 5"),
         (json!({"group_size": 0}), "8 to 1048576, found 0"),
         (json!({"scale_dtype": "f8"}), "f16, bf16 or f32, found f8"),
+        (json!({"files": "gguf"}), "gptq, gptq_v2 or awq, found gguf"),
     ] {
         let Err(error) = create(given.clone()) else {
             panic!("{given} is taken");
@@ -38,10 +39,10 @@ fn unsupported_options_are_refused_with_a_message() {
 #[test]
 fn sizes_are_those_of_the_options() {
     for (given, bits) in [
-        (json!({}), 4.0 + 32.0 / 128.0),
+        (json!({}), 4.0 + 20.0 / 128.0),
         (json!({"symmetric": true}), 4.0 + 16.0 / 128.0),
-        (json!({"bits": 2, "group_size": 64}), 2.0 + 32.0 / 64.0),
-        (json!({"bits": 3, "scale_dtype": "f32"}), 3.2 + 64.0 / 128.0),
+        (json!({"bits": 2, "group_size": 64}), 2.0 + 20.0 / 64.0),
+        (json!({"bits": 3, "scale_dtype": "f32"}), 3.2 + 36.0 / 128.0),
     ] {
         let format = create(given.clone()).expect("options").format([1024, 1024]);
         let format = format.expect("it fits");
