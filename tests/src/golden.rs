@@ -43,7 +43,7 @@ impl Golden {
     /// Reads `tests/golden/NAME`.
     ///
     /// # Panics
-    /// If it is missing or not a safetensors file of f64, f32, bf16, i64 or u8.
+    /// If it is missing or not a safetensors file of f64, f32, bf16, i64, u8 or i8.
     pub fn open(name: &str) -> Self {
         let path = golden_path(name);
         Self::read(&path)
@@ -75,6 +75,7 @@ impl Golden {
                     .map(|x| i64::from_le_bytes(x.try_into().expect("8 bytes")) as f64)
                     .collect(),
                 Dtype::U8 => data.iter().map(|&x| f64::from(x)).collect(),
+                Dtype::I8 => data.iter().map(|&x| f64::from(x as i8)).collect(),
                 other => panic!("a golden tensor of {other:?}"),
             }
         };

@@ -68,9 +68,31 @@ fn a_quantizer_without_a_bug_passes() {
 fn the_shipped_components_pass() {
     // Linked, or found in HOST_PLUGIN_PATH.
     for component in [
-        "nf4", "fp4", "int8", "hqq", "int4", "mxfp4", "nvfp4", "lora", "dora", "ia3", "llama",
-        "mistral", "qwen2", "qwen3", "granite", "gemma2", "gemma3", "phi3", "single", "ddp",
-        "fsdp", "cpu", "threads",
+        "nf4",
+        "fp4",
+        "int8",
+        "hqq",
+        "int4",
+        "gptq",
+        "int4-clip",
+        "mxfp4",
+        "nvfp4",
+        "lora",
+        "dora",
+        "ia3",
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "granite",
+        "gemma2",
+        "gemma3",
+        "phi3",
+        "single",
+        "ddp",
+        "fsdp",
+        "cpu",
+        "threads",
     ] {
         report(component, &Sources::default()).assert_passed();
     }

@@ -153,6 +153,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         stop: &StopFlag::new(),
         inspector: None,
         kept: None,
+        calibrated: None,
         initialise: None,
     };
     let report = loader.load(&|_, _| true, &mut |run| {

@@ -46,6 +46,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_bf16.py",
         "make_families.py",
         "make_generation.py",
+        "make_gptq.py",
         "make_ia3.py",
         "make_optimizers.py",
         "make_adamw8bit.py",

@@ -340,7 +340,8 @@ impl Runs<'_> {
             services,
             ..
         } = session;
-        let rows = data.expect("rows were read before arms were planned").train;
+        let data = data.expect("rows were read before arms were planned");
+        let rows = data.train;
         let loading = Loading {
             config: resolved.config(),
             model: &directory,
@@ -349,6 +350,7 @@ impl Runs<'_> {
             stop: self.stop,
             inspector: measuring.inspector(&run.plan, services),
             kept: None,
+            training_rows: data.calibration.as_ref(),
         };
         let runs = std::iter::once(run).chain(others).collect();
         let (team, report) = loading.team(runs, &collectives)?;

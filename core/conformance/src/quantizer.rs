@@ -3,6 +3,7 @@
 //! Legend: a weight is `[N, M]`; `a` the largest magnitude of a block.
 
 mod bound;
+mod calibrated;
 mod case;
 mod decoding;
 mod device_code;
@@ -28,5 +29,6 @@ pub fn quantizer(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     bound::check(subject, suite);
     input::check(subject, suite);
     sharing::check(subject, suite);
+    calibrated::check(subject, suite);
     saved::check(subject, suite);
 }

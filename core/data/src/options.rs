@@ -26,6 +26,11 @@ pub struct DataOptions {
     /// Seed of that draw; unset: the run's. Runs of several seeds that set it hold out the same
     /// rows.
     pub split_seed: Option<u64>,
+    /// Files of the rows on which quantizers that want statistics are calibrated; unset: the
+    /// training rows. Their format is detected.
+    pub calibration_files: Vec<PathBuf>,
+    /// Most rows to calibrate on. They are taken at equal distances, in the order of the files.
+    pub calibration_rows: usize,
     /// What a row's fields mean; `auto` detects it from the first row of each file.
     pub format: Format,
     /// Renamed fields: the format's own name -> the name in the files.
@@ -140,9 +145,15 @@ impl TrainOn {
 impl DataOptions {
     /// Keys that may differ where a run is resumed: they change no result. Files are compared by
     /// their content.
-    pub const RESUMABLE: [&str; 4] = ["files", "eval_files", "cache_dir", "max_lost"];
+    pub const RESUMABLE: [&str; 5] = [
+        "files",
+        "eval_files",
+        "calibration_files",
+        "cache_dir",
+        "max_lost",
+    ];
     /// Keys that may differ between the processes of a run.
-    pub const LOCAL: [&str; 3] = ["files", "eval_files", "cache_dir"];
+    pub const LOCAL: [&str; 4] = ["files", "eval_files", "calibration_files", "cache_dir"];
 }
 
 impl Default for DataOptions {
@@ -152,6 +163,8 @@ impl Default for DataOptions {
             eval_files: Vec::new(),
             eval_split: None,
             split_seed: None,
+            calibration_files: Vec::new(),
+            calibration_rows: 128,
             format: Format::Auto,
             fields: BTreeMap::new(),
             max_seq_len: 2048,
@@ -197,6 +210,7 @@ impl DataOptions {
         };
         at_least("max_seq_len", self.max_seq_len, 2)?; // a single token has nothing to predict
         at_least("batch_size", self.batch_size, 1)?;
+        at_least("calibration_rows", self.calibration_rows, 1)?;
         at_least("micro_batch", self.micro_batch, 1)?;
         at_least("pack_tokens", self.pack_tokens.unwrap_or(2), 2)?;
         for (key, found) in [

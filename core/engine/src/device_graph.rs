@@ -3,7 +3,7 @@
 //! An op that the backend lacks runs by its decomposition. The op `base` stands for the operation
 //! of an adapter's site: no backend has it, and the caller computes it.
 //!
-//! Legend: `T` tokens of a launch.
+//! Legend: `T` tokens of a launch, which are one sequence.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -200,12 +200,21 @@ impl<'a> DeviceGraph<'a> {
     /// # Errors
     /// Errors of the device, of the earlier launches too.
     pub fn read(&self, value: ValueId, tokens: u64) -> Result<Vec<f64>> {
+        let bytes = self.read_bytes(value, tokens)?;
+        let dtype = self.graph.values[value].dtype;
+        Ok(numbers(&bytes, self.limits.dtypes.resolve(dtype)))
+    }
+
+    /// The bytes of a value for `tokens` tokens.
+    ///
+    /// # Errors
+    /// As [`DeviceGraph::read`].
+    pub fn read_bytes(&self, value: ValueId, tokens: u64) -> Result<Vec<u8>> {
         let range = self.range(value, tokens)?;
         let mut bytes = vec![0; range.bytes as usize];
         let device = &self.kernels.device;
         device.download(range, &mut bytes, Stream(0))?;
-        let dtype = self.graph.values[value].dtype;
-        Ok(numbers(&bytes, self.limits.dtypes.resolve(dtype)))
+        Ok(bytes)
     }
 
     /// The first `tokens` rows of a value; all of one whose size is fixed.
@@ -290,6 +299,8 @@ fn bytes(graph: &Graph, dtypes: Dtypes, value: ValueId, tokens: u64) -> Result<u
     let extents = ty.shape.iter().enumerate().map(|(axis, dim)| match dim {
         Dim::Fixed(extent) => Some(*extent),
         Dim::Tokens if axis == 0 => Some(tokens),
+        // All tokens of a launch are one sequence.
+        Dim::Boundaries if axis == 0 => Some(2),
         _ => None,
     });
     match extents.collect::<Option<Vec<u64>>>() {

@@ -1,9 +1,11 @@
 //! A weight and its quantizer -> packed segments that are known to decode to finite numbers.
 
 use espalier_interface::abi::call_site;
+use espalier_interface::calibration::{CalibratedCall, StatisticValues};
 use espalier_interface::format::{BlockValues, Decoding, Format};
 use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
-use espalier_registry::Chosen;
+use espalier_registry::{Chosen, answer};
+use espalier_system::failure::UsageError;
 
 use crate::Error;
 use crate::decoder::{WeightWindow, decode};
@@ -27,6 +29,7 @@ pub fn encode(
     segments: &mut [&mut [u8]],
     workspace: &mut [u8],
 ) -> Result<(), Error> {
+    refuse_uncalibrated(quantizer, param, format.shape)?;
     pack(quantizer, param, format, weight, segments, workspace)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
     check_decoded(quantizer, param, format, weight, &segments)
@@ -50,6 +53,68 @@ pub fn pack(
     plugin
         .encode(weight, format.shape, segments, workspace)
         .map_err(blame)?;
+    let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
+    Ok(check_scales(format, &segments).map_err(blame)?)
+}
+
+/// Refuses to pack the weight `param` without the statistics that its quantizer wants.
+///
+/// # Errors
+/// [`Error::Usage`], naming both.
+pub fn refuse_uncalibrated(
+    quantizer: &Chosen<dyn Quantizer>,
+    param: &str,
+    shape: [u64; 2],
+) -> Result<(), Error> {
+    let site = param.strip_suffix(".weight").unwrap_or(param);
+    if answer::calibration(quantizer, site, shape)?.is_none() {
+        return Ok(());
+    }
+    Err(Error::Usage(UsageError {
+        message: format!(
+            "quantizer `{}` packs `{param}` with statistics of calibration rows, which this command \
+             does not take",
+            quantizer.identity.component
+        ),
+        next_step: "pack the base with `host quantize`, `train` or `compare`, or name a quantizer \
+                    without calibration"
+            .to_owned(),
+    }))
+}
+
+/// What is known of the inputs of a weight.
+pub struct InputStatistics<'a> {
+    /// The site.
+    pub site: &'a str,
+    /// The number of inputs.
+    pub tokens: u64,
+    /// The statistics that the quantizer asked for.
+    pub values: &'a [StatisticValues<'a>],
+}
+
+/// Encodes `weight` with statistics of its inputs, and checks what its format describes.
+///
+/// # Errors
+/// As [`pack`].
+pub fn pack_calibrated(
+    (quantizer, param, format): (&Chosen<dyn Quantizer>, &str, &Format),
+    weight: &[f32],
+    statistics: &InputStatistics<'_>,
+    segments: &mut [&mut [u8]],
+    workspace: &mut [u8],
+) -> Result<(), Error> {
+    let blame = |error: PluginError| quantizer.failed("encode_calibrated", of_param(param, error));
+    let _about = call_site::about_text(param);
+    let call = CalibratedCall {
+        site: statistics.site,
+        weight,
+        shape: format.shape,
+        tokens: statistics.tokens,
+        statistics: statistics.values,
+        segments: &mut *segments,
+        workspace,
+    };
+    quantizer.plugin.encode_calibrated(call).map_err(blame)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
     Ok(check_scales(format, &segments).map_err(blame)?)
 }

@@ -1,5 +1,6 @@
 //! A planned run on its devices: ranks, weights in their places, and the steps.
 
+pub mod calibrate;
 pub mod call_watch;
 pub mod decoder;
 pub mod device_graph;

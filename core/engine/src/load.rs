@@ -1,5 +1,6 @@
 //! Checkpoints, adapters and random numbers -> params in device memory.
 
+mod calibrated_weights;
 mod decode_check;
 mod drawn_by;
 mod host_region;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
+pub use calibrated_weights::CalibratedWeights;
 pub use decode_check::DecodeCheck;
 pub use drawn_by::DrawnBy;
 pub use host_region::HostRegion;

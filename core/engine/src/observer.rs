@@ -75,6 +75,15 @@ pub enum Event<'a> {
         /// Bytes that all will take.
         total_bytes: u64,
     },
+    /// A unit of the base was calibrated: its weights are packed with statistics of calibration rows.
+    CalibrationProgress {
+        /// The unit's name.
+        unit: &'a str,
+        /// Units done.
+        done: u64,
+        /// Units in all.
+        total: u64,
+    },
     /// A tensor of a new model directory is written.
     WriteProgress {
         /// The tensor's name.

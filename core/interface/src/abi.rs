@@ -10,6 +10,7 @@
 
 mod adapter;
 mod backend;
+mod calibrated_quantizer;
 pub mod call_site;
 mod collective;
 mod component;
@@ -24,15 +25,14 @@ pub use backend::{
     BACKEND_VERSION, BackendProxy, BackendTable, COMPLETION_VERSION, CompletionTable,
     HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION, NativeTable,
 };
+pub use calibrated_quantizer::{CALIBRATED_QUANTIZER_VERSION, CalibratedQuantizerTable};
 pub use collective::{COLLECTIVE_VERSION, CollectiveProxy, CollectiveTable};
 pub use component::{
     COMPONENT_VERSION, ComponentTable, FamilyProxy, InstanceHandle, METHODS, ShardingProxy,
 };
 pub use quantizer::{QUANTIZER_VERSION, QuantizerProxy, QuantizerTable};
 pub use reply::{AbiError, Reply};
-pub use root::{
-    ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR, CALIBRATED_QUANTIZER, PluginRoot, TableRef, is_served,
-};
+pub use root::{ABI_MAJOR, ABI_MINOR, ABI_OLDEST_MINOR, PluginRoot, TableRef, is_served};
 pub use services::ServicesTable;
 
 /// A pointer that only the side that made it may dereference.

@@ -5,6 +5,7 @@
 pub mod abi;
 pub mod adaptation;
 pub mod bytes;
+pub mod calibration;
 mod declaration;
 mod declare;
 mod dtype;

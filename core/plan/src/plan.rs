@@ -4,6 +4,7 @@
 mod arithmetic;
 pub mod assumed;
 mod backward_updates;
+mod calibration;
 mod demand;
 pub mod flops;
 mod host_memory;
@@ -52,6 +53,7 @@ use crate::trained_weights::TrainedWeights;
 
 pub use arithmetic::Arithmetic;
 pub use assumed::{Assumed, HeadRows};
+pub use calibration::CalibrationPlan;
 pub use demand::{BatchLimits, Demand, Generation, HostBytes, Purpose};
 pub use flops::Flops;
 pub use host_memory::HostMemoryPlan;
@@ -110,6 +112,8 @@ pub struct RunPlan {
     pub stages_calls: bool,
     /// Workspace of the device's kernels in bytes; 0 until [`RunPlan::set_workspace`].
     pub workspace_bytes: u64,
+    /// Calibration of the quantizers that want statistics, if any does.
+    pub calibration: Option<CalibrationPlan>,
     /// Memory by category.
     pub memory: MemoryPlan,
     /// Floating-point operations of a step.
@@ -141,6 +145,7 @@ pub fn make(
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;
+    let calibration = CalibrationPlan::of(config, &model, &packed)?;
     let mut params = run_params(config, (&model, &adaptation), &packed, (training, trained));
     let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {
@@ -167,22 +172,12 @@ pub fn make(
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
     let initialising = loading_bytes(&initialised_sites, components, &params)?;
     let loading = initialising.max(packed.loading_bytes(&params)?);
-    let layout = StorageLayout {
-        units: program.units.len(),
-        params: &params,
-        dtypes,
-        shard_layout: &shard_layout,
-        region_bytes: step_plan.region_bytes,
-        staging_bytes: 0,
-        batch: demand.batch(),
-        scratch: [0, 0],
-    };
-    let memory = MemoryPlan::new(
-        (&program, generator.as_ref()),
-        &layout.sizes(),
-        [0, group_bytes(&demand, &shard_layout)],
-        [host.program, loading],
-    );
+    let layout = parts_of_step((&params, dtypes), &shard_layout, &step_plan, demand);
+    let kernels_and_groups = [0, group_bytes(&demand, &shard_layout)];
+    let programs = (&program, generator.as_ref());
+    let before = [host.program, loading];
+    let memory = MemoryPlan::new(programs, &layout.sizes(), kernels_and_groups, before);
+    let memory = memory.calibrating(calibration.as_ref());
     let flops = Flops::of(&program);
     let groups = ParamGroups::of(&config.optim, &params, training);
     let host_calls = demand.world.ranks > 1 && demand.device_group_bytes.is_none();
@@ -208,9 +203,29 @@ pub fn make(
         stages_calls: host_calls && !device_info.shares_host_memory,
         device_info,
         workspace_bytes: 0,
+        calibration,
         memory,
         flops,
     })
+}
+
+/// The layout of a run's buffers without arena and kernels.
+fn parts_of_step<'a>(
+    (params, dtypes): (&'a [Param], Dtypes),
+    shard_layout: &'a ShardLayout,
+    step_plan: &StepPlan,
+    demand: Demand,
+) -> StorageLayout<'a> {
+    StorageLayout {
+        units: shard_layout.flat_params.len(),
+        params,
+        dtypes,
+        shard_layout,
+        region_bytes: step_plan.region_bytes,
+        staging_bytes: 0,
+        batch: demand.batch(),
+        scratch: [0, 0],
+    }
 }
 
 /// Bytes of a device that the collective of its groups takes: of all ranks, of those with the same
@@ -274,6 +289,7 @@ impl RunPlan {
             [workspace, groups],
             [program, loading],
         );
+        self.memory = self.memory.calibrating(self.calibration.as_ref());
         Ok(())
     }
 

@@ -5,10 +5,11 @@ mod model;
 
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::adaptation::Site;
+use espalier_interface::calibration::Calibration;
 use espalier_interface::format::{DeviceCode, Format};
 use espalier_interface::schedule::{Act, Action, Schedule, ShardingRequest};
 use espalier_interface::{
-    Adapter, Backend, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
+    Adapter, Backend, DType, ErrorCode, PluginError, Quantizer, Result as PluginResult, Sharding,
 };
 use espalier_system::failure::UsageError;
 use serde_json::Value as Json;
@@ -102,6 +103,57 @@ pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> R
         }
     });
     wanted.map_err(|error| quantizer.failed("encode_workspace", error))
+}
+
+/// What `quantizer` wants to know of the inputs of `site`, whose weight has `shape`; none where it
+/// packs the weight without.
+///
+/// # Errors
+/// [`Error::Plugin`] for an error of the quantizer, and for a statistic that is asked for twice or
+/// in another dtype than f32 and f64.
+pub fn calibration(
+    quantizer: &Chosen<dyn Quantizer>,
+    site: &str,
+    shape: [u64; 2],
+) -> Result<Option<Calibration>, Error> {
+    let wanted = quantizer.plugin.calibration(site, shape);
+    let wanted = wanted.and_then(|wanted| {
+        let statistics = wanted.iter().flat_map(|one| &one.statistics);
+        let mut seen = Vec::new();
+        for statistic in statistics {
+            let dtype = statistic.dtype();
+            if ![DType::F32, DType::F64].contains(&dtype) {
+                return Err(lie(format!("a statistic in {dtype}, expected f32 or f64")));
+            }
+            if seen.contains(statistic) {
+                return Err(lie(format!("{statistic:?} is asked for twice")));
+            }
+            seen.push(*statistic);
+        }
+        Ok(wanted)
+    });
+    wanted.map_err(|error| quantizer.failed("calibration", error))
+}
+
+/// Bytes of workspace that `quantizer` needs to pack a weight of `shape` with statistics.
+///
+/// # Errors
+/// As [`encode_workspace`].
+pub fn calibrated_workspace(
+    quantizer: &Chosen<dyn Quantizer>,
+    shape: [u64; 2],
+) -> Result<u64, Error> {
+    let wanted = quantizer.plugin.calibrated_workspace(shape);
+    let wanted = wanted.and_then(|bytes| {
+        if bytes <= MOST_BYTES {
+            Ok(bytes)
+        } else {
+            Err(lie(format!(
+                "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
+            )))
+        }
+    });
+    wanted.map_err(|error| quantizer.failed("calibrated_workspace", error))
 }
 
 /// Bytes of workspace that `adapter` needs to make initial values from the weight of `site`.

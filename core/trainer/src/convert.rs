@@ -18,8 +18,10 @@ use std::path::Path;
 use espalier_compile::splice;
 use espalier_compile::splice::weight_of;
 use espalier_config::{Origin, ResolvedConfig};
-use espalier_engine::load::stored_name;
+use espalier_engine::load::{CalibratedWeights, stored_name};
+use espalier_engine::observer::Observer;
 use espalier_interface::adaptation::Site;
+use espalier_plan::packing::PackedWeight;
 use espalier_plan::patterns;
 use espalier_plan::plan::Purpose;
 use espalier_registry::answer;
@@ -28,6 +30,7 @@ use espalier_system::files::{TensorStore, WeightsError, refuse_existing};
 use espalier_system::stop::StopFlag;
 
 use crate::Error;
+use crate::calibration::{Calibrating, TrainingRows, WeightToPack, refuse_own_memory};
 use crate::session::{OpenedModel, ProcessContext};
 
 pub use crate::tensor_copy::Unwritable;
@@ -116,6 +119,41 @@ impl<'a> Source<'a> {
             sites,
             store: opened_model.directory.tensors()?,
             opened_model,
+        })
+    }
+
+    /// Those of `weights` that are packed with statistics of their inputs, where there are any.
+    ///
+    /// # Errors
+    /// As [`Calibrating::run`].
+    fn calibrated<'w>(
+        &self,
+        weights: impl Iterator<Item = &'w PackedWeight<'w>>,
+        rows: TrainingRows<'_>,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<Option<CalibratedWeights>, Error> {
+        let opened_model = &self.opened_model;
+        let mut weights: Vec<WeightToPack<'_>> = weights
+            .map(|weight| WeightToPack {
+                site: &self.sites[weight.site],
+                param: weight.param,
+                format: &weight.format,
+                quantizer: weight.quantizer,
+            })
+            .collect();
+        weights.sort_by_key(|weight| weight.param);
+        let calibrating = Calibrating {
+            config: opened_model.config,
+            directory: &opened_model.directory,
+            model: &opened_model.model,
+            rows,
+            observer,
+            stop,
+        };
+        calibrating.run(&weights, || {
+            refuse_own_memory(opened_model.device_info())?;
+            opened_model.graph_kernels()
         })
     }
 

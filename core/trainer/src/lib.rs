@@ -1,5 +1,6 @@
 //! The host's trainer: a config and plugins -> a trained model.
 
+mod calibration;
 pub mod checkpoint;
 pub mod conformance;
 pub mod convert;

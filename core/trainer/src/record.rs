@@ -11,6 +11,7 @@ use espalier_system::files::{self, AdapterDirectory, FileHash, HubSnapshot};
 use serde_json::{Value as Json, json};
 
 use crate::Error;
+use crate::calibration::{CalibrationRecord, TrainingRows};
 use crate::checkpoint::CONFIG_VERSION;
 use crate::recorded::WORKING_DIRECTORY;
 use crate::session::Session;
@@ -38,6 +39,10 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
         (!eval.shares_files(train)).then(|| eval.counts())
     });
     let saved_adapter = session.components.saved_adapter.as_ref();
+    let training_rows = data.and_then(|data| data.calibration.as_ref());
+    let training_rows = training_rows.map_or(TrainingRows::None, TrainingRows::Read);
+    let model = (config, &session.directory);
+    let calibration = CalibrationRecord::of(&session.run.plan, model, training_rows)?;
     let rows = data.map(|data| data.train.dataset()).into_iter();
     let rows = rows.chain(eval.map(|rows| rows.dataset()));
     Ok(json!({
@@ -72,6 +77,7 @@ pub(crate) fn outline(resolved: &ResolvedConfig, session: &Session) -> Result<Js
             "steps_per_epoch": data.map(|data| data.train.steps_per_epoch()),
             "first_step_sha256": data.map(|data| first_step_sha256(&data.train)).transpose()?.flatten(),
         },
+        "calibration": calibration.map(|record| record.to_json()),
         "plan_sha256": plan_sha256(&session.run.plan),
         // No effect on the result beside the config: for human readers and the report.
         "param_groups": session.run.plan.groups.all(),

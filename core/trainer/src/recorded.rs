@@ -10,6 +10,7 @@ use espalier_system::files::{self, Damage, FileKind};
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::calibration::ROWS_FILE;
 use crate::checkpoint::{CheckpointError, completed_config};
 use crate::export::ExportRecord;
 
@@ -63,6 +64,7 @@ pub fn of_rows(directory: &Path) -> Result<Map<String, Value>, Error> {
         .cloned()
         .collect();
     data.retain(|name, _| !ROW_CHOICE.contains(&name.as_str()));
+    data.extend(recorded.calibration());
     if list(&held_out).next().is_some() {
         data.insert("files".to_owned(), held_out);
     }
@@ -163,11 +165,29 @@ impl<'a> Recorded<'a> {
         }
         keys.insert("model".to_owned(), Value::Object(model));
         keys.insert("run".to_owned(), Value::Object(run));
+        let mut data = self.calibration();
         if let Some(template) = self.table("data").remove("chat_template") {
-            let data = Map::from_iter([("chat_template".to_owned(), template)]);
+            data.insert("chat_template".to_owned(), template);
+        }
+        if !data.is_empty() {
             keys.insert("data".to_owned(), Value::Object(data));
         }
         Ok(keys)
+    }
+
+    /// The keys by which the run's base is calibrated again; none where it was not.
+    fn calibration(&self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        let Some(rows) = self.run["calibration"]["rows"].as_u64() else {
+            return keys;
+        };
+        let file = self.directory.join(ROWS_FILE).display().to_string();
+        keys.insert("calibration_files".to_owned(), Value::from(vec![file]));
+        keys.insert("calibration_rows".to_owned(), Value::from(rows));
+        // Longer rows would be cut.
+        let longest = self.table("data").remove("max_seq_len");
+        keys.extend(longest.map(|longest| ("max_seq_len".to_owned(), longest)));
+        keys
     }
 
     /// The exported directory: `adapter` or `model`, and its path.

@@ -1,18 +1,21 @@
 //! Plans of this process's ranks -> their storage on the devices with all params loaded.
 
 mod agreement;
+mod calibrated;
 mod join_ranks;
+mod saved_adapter;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use espalier_compile::params::Param;
 use espalier_config::{Config, Init};
+use espalier_data::Dataset;
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin, RankLoader,
-    Staging, agree,
+    self, CalibratedWeights, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader,
+    Origin, RankLoader, Staging, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -23,13 +26,14 @@ use espalier_plan::initialised_sites::InitialisedSite;
 use espalier_plan::plan::RunPlan;
 use espalier_registry::Chosen;
 use espalier_registry::select::{Collectives, Components};
-use espalier_system::files::{AdapterDirectory, ModelDirectory, TensorStore, WeightsError};
+use espalier_system::files::{ModelDirectory, TensorStore};
 use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
 use crate::Error;
 
 pub(crate) use join_ranks::join_ranks;
+pub(crate) use saved_adapter::check_saved_adapter;
 
 /// Allocates a run's storage, loads every param and returns the executor.
 ///
@@ -93,6 +97,8 @@ pub struct Loading<'a> {
     pub inspector: Option<&'a dyn Inspector>,
     /// Encoded weights of runs of the same base.
     pub kept: Option<&'a KeptWeights>,
+    /// The rows of training, from which quantizers are calibrated.
+    pub training_rows: Option<&'a Dataset>,
 }
 
 impl<'a> Loading<'a> {
@@ -112,6 +118,7 @@ impl<'a> Loading<'a> {
             stop,
             inspector: None,
             kept: None,
+            training_rows: None,
         }
     }
 }
@@ -169,17 +176,20 @@ impl Loading<'_> {
         let (first, _) = &ranks[0];
         let plan = &first.plan;
         self.check(plan, wanted)?;
+        let calibrated = self.calibrated(first, &|_, param| wanted(param))?;
+        let calibrated = calibrated.as_ref();
         if plan.demand.world.ranks == 1 && !plan.step_plan.moves() {
             let mut executors = Vec::new();
             let mut report = LoadReport::default();
             for (run, peers) in ranks {
                 let storage = run.storage()?;
-                report = self.fill(&run, &storage, |_, param| wanted(param))?;
+                let wanted = |_, param: &Param| wanted(param);
+                report = self.fill_with(&run, &storage, calibrated, wanted)?;
                 executors.push(Executor::new(run, storage, peers)?);
             }
             return Ok((executors, report));
         }
-        self.load_staged(ranks, wanted)
+        self.load_staged(ranks, calibrated, wanted)
     }
 
     /// Loads complete units into memory shared by the machine's ranks, and copies its part to every
@@ -187,6 +197,7 @@ impl Loading<'_> {
     fn load_staged(
         &self,
         ranks: Vec<(PreparedRun, Arc<Peers>)>,
+        calibrated: Option<&CalibratedWeights>,
         wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
@@ -223,6 +234,7 @@ impl Loading<'_> {
                 stop: self.stop,
                 inspector: self.inspector,
                 kept: self.kept,
+                calibrated,
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
             let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {
@@ -303,6 +315,17 @@ impl Loading<'_> {
         storage: &Storage,
         wanted: impl Fn(usize, &Param) -> bool,
     ) -> Result<LoadReport, Error> {
+        let calibrated = self.calibrated(run, &wanted)?;
+        self.fill_with(run, storage, calibrated.as_ref(), wanted)
+    }
+
+    fn fill_with(
+        &self,
+        run: &PreparedRun,
+        storage: &Storage,
+        calibrated: Option<&CalibratedWeights>,
+        wanted: impl Fn(usize, &Param) -> bool,
+    ) -> Result<LoadReport, Error> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
         let services = self.components.services;
@@ -312,6 +335,7 @@ impl Loading<'_> {
         let mut loader = loader
             .shown_to(self.inspector)
             .keeping(self.kept)
+            .calibrated_by(calibrated)
             .initialised_by(self.initialise(&initialised, &plan.params, &plan.quantizers));
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
@@ -373,27 +397,4 @@ fn loading_order(params: usize, initialised: &[InitialisedSite]) -> Vec<usize> {
     let own = (0..params).filter(|index| !moved.contains(index));
     own.flat_map(|index| std::iter::once(index).chain(of(index)))
         .collect()
-}
-
-/// Checks that every tensor of a saved adapter is in the plan.
-pub(crate) fn check_saved_adapter<'a>(
-    saved: &AdapterDirectory,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<(), Error> {
-    let known: HashSet<&str> = names.collect();
-    let stranger = saved
-        .tensors()
-        .entries()
-        .iter()
-        .find(|e| !known.contains(e.name.as_str()));
-    match stranger {
-        None => Ok(()),
-        Some(entry) => Err(Error::Weights(WeightsError {
-            path: saved.path().to_owned(),
-            message: format!(
-                "tensor `{}` belongs to no site of this model that its adapter_config.json targets",
-                entry.name
-            ),
-        })),
-    }
 }

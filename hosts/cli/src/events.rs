@@ -80,6 +80,7 @@ fn line(event: &Event<'_>) -> Option<Json> {
         Event::LoadProgress {
             bytes, total_bytes, ..
         } => progress("loading", *bytes, *total_bytes),
+        Event::CalibrationProgress { done, total, .. } => progress("calibrating", *done, *total),
         Event::WriteProgress { done, total, .. } => progress("writing", *done, *total),
         Event::EvalProgress { done, total } => progress("evaluating", *done, *total),
         Event::AnswerProgress { done, total } => progress("answering", *done, *total),

@@ -267,6 +267,11 @@ impl Observer for Progress {
                 let (bytes, total_bytes) = (Bytes(bytes), Bytes(total_bytes));
                 format!("{done}/{total} weights  {bytes} of {total_bytes}{rate}")
             }),
+            Event::CalibrationProgress { unit, done, total } => {
+                self.work(state, "calibrating", [done, total], |_| {
+                    format!("{done}/{total} units  {unit}")
+                });
+            }
             Event::StepFinished(step) => self.step(state, step),
             Event::WriteProgress { done, total, .. } => {
                 self.work(state, "writing", [done, total], |_| {

@@ -95,6 +95,7 @@ fn a_run_is_evaluated_with_its_own_loss_from_another_folder() {
     for kind in [
         "--plugins nf4,lora",
         "--plugins nf4,lora --set model.init=random --set run.seed=7",
+        "--plugins gptq,lora --set quantizer.gptq.group_size=16",
         "",
         "--plugins hqq --set model.train_only=*layers.1.*",
     ] {

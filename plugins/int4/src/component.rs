@@ -1,4 +1,4 @@
-//! Checked options -> the component `int4`.
+//! Checked options -> the components `int4`, `gptq` and `int4-clip`.
 
 use std::sync::Arc;
 
@@ -6,12 +6,17 @@ use espalier_interface::{
     Component, Instance, OptionKind, OptionSpec, Options, PluginError, Result, Role, Services,
 };
 
+use crate::calibrated_quantizer::{CalibratedQuantizer, Method};
 use crate::files::Files;
+use crate::gptq::{ColumnOrder, Gptq};
 use crate::grid::{GridSpec, Symmetry};
 use crate::grouping::{LARGEST_GROUP, LEAST_GROUP};
 use crate::number::Number;
 use crate::quantizer::Int4Quantizer;
 use crate::saved::METHODS;
+
+/// The least damping: less is lost in the rounding of the Gram matrix to f32.
+const LEAST_DAMPING: f64 = 0.0001;
 
 const BITS: OptionSpec = OptionSpec {
     name: "bits",
@@ -63,6 +68,87 @@ pub const INT4: Component = Component {
     create,
 };
 
+/// The component `gptq`.
+pub const GPTQ: Component = Component {
+    name: "gptq",
+    role: Role::QUANTIZER,
+    doc: "GPTQ: int4's format, with codes that make up for each other's errors on calibration rows",
+    options: &[
+        BITS,
+        GROUP_SIZE,
+        SYMMETRIC,
+        SCALE_DTYPE,
+        FILES,
+        OptionSpec {
+            name: "act_order",
+            kind: OptionKind::BOOL,
+            default: "true",
+            range: "",
+            doc: "code the columns with the largest inputs first, in the groups of the original weight",
+        },
+        OptionSpec {
+            name: "damping",
+            kind: OptionKind::NUMBER,
+            default: "0.01",
+            range: "0.0001..=1",
+            doc: "what is added to the diagonal of the inputs' matrix, as a part of its mean",
+        },
+    ],
+    capabilities: &[],
+    create: create_gptq,
+};
+
+fn create_gptq(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
+    let (grid, group_size) = layout(options)?;
+    let damping = match options.number("damping")? {
+        damping if (LEAST_DAMPING..=1.0).contains(&damping) => damping,
+        other => return Err(expected("damping", "0.0001 to 1", other)),
+    };
+    let gptq = Gptq {
+        grid,
+        order: if options.flag("act_order")? {
+            ColumnOrder::LargestInputsFirst
+        } else {
+            ColumnOrder::Stored
+        },
+        damping,
+    };
+    Ok(Instance::Quantizer(Box::new(CalibratedQuantizer {
+        name: GPTQ.name,
+        nearest: Int4Quantizer {
+            grid,
+            group_size,
+            files: files(options)?,
+            services,
+        },
+        method: Method::Gptq(gptq),
+    })))
+}
+
+/// The component `int4-clip`.
+pub const INT4_CLIP: Component = Component {
+    name: "int4-clip",
+    role: Role::QUANTIZER,
+    doc: "int4's format, with the clipping of each group that changes outputs on calibration rows least",
+    options: &[BITS, GROUP_SIZE, SYMMETRIC, SCALE_DTYPE, FILES],
+    capabilities: &[],
+    create: create_clip,
+};
+
+fn create_clip(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
+    let (grid, group_size) = layout(options)?;
+    Ok(Instance::Quantizer(Box::new(CalibratedQuantizer {
+        name: INT4_CLIP.name,
+        nearest: Int4Quantizer {
+            grid,
+            group_size,
+            files: files(options)?,
+            services,
+        },
+        method: Method::Clip,
+    })))
+}
+
 fn create(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
     let (grid, group_size) = layout(options)?;
     Ok(Instance::Quantizer(Box::new(Int4Quantizer {
@@ -90,9 +176,10 @@ fn layout(options: &Options) -> Result<(GridSpec, u64)> {
     let number = Number::named(&name);
     let grid = GridSpec {
         bits,
-        symmetry: match options.flag("symmetric")? {
-            true => Symmetry::Symmetric,
-            false => Symmetry::Asymmetric,
+        symmetry: if options.flag("symmetric")? {
+            Symmetry::Symmetric
+        } else {
+            Symmetry::Asymmetric
         },
         number: number.ok_or_else(|| expected("scale_dtype", "f16, bf16 or f32", name))?,
     };

@@ -52,9 +52,10 @@ impl GridSpec {
         };
         // The difference of two large numbers may overflow, that of their parts does not.
         let exact = high / top - low / top;
-        let scale = match exact > 0.0 {
-            true => self.number.rounded(exact).max(self.number.smallest()),
-            false => 1.0,
+        let scale = if exact > 0.0 {
+            self.number.rounded(exact).max(self.number.smallest())
+        } else {
+            1.0
         };
         let zero = match self.symmetry {
             Symmetry::Asymmetric => (-low / scale).round_ties_even().clamp(0.0, top),

@@ -51,6 +51,16 @@ pub fn check_finite(weight: &[f32]) -> Result<()> {
     }
 }
 
+/// # Errors
+/// `CANCELLED` when the user stopped the run.
+pub fn heed_cancel(services: &dyn Services) -> Result<()> {
+    if !services.cancelled() {
+        return Ok(());
+    }
+    let message = "encoding was cancelled";
+    Err(PluginError::new(ErrorCode::CANCELLED, message))
+}
+
 /// Rounds every weight to the nearest value of the grid of its group.
 ///
 /// # Errors
@@ -88,11 +98,5 @@ pub fn round_to_nearest(
             }
         }
     });
-    match services.cancelled() {
-        true => Err(PluginError::new(
-            ErrorCode::CANCELLED,
-            "encoding was cancelled",
-        )),
-        false => Ok(()),
-    }
+    heed_cancel(services)
 }

@@ -10,6 +10,7 @@ use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor, Optio
 use espalier_interface::adaptation::{
     Adaptation, AdapterParam, BaseChange, Join, ReplacedNorm, Site, SiteKind,
 };
+use espalier_interface::calibration::{Calibration, InputsFrom, Statistic};
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec, TableScale,
 };
@@ -53,6 +54,7 @@ fn samples() -> Vec<(&'static str, String)> {
     vec![
         ("Descriptor", shown(&descriptor())),
         ("Format", shown(&formats())),
+        ("Calibration", shown(&calibrations())),
         ("DeviceCode", shown(&DeviceCode::cuda("a text"))),
         ("Model", shown(&model())),
         ("Adaptation", shown(&adaptation())),
@@ -327,6 +329,16 @@ fn device() -> DeviceInfo {
         exact_memory: true,
         head_chunk_bytes: Some(3),
     }
+}
+
+fn calibrations() -> [Calibration; 2] {
+    let grams = [DType::F32, DType::F64].map(|dtype| Statistic::Gram { dtype });
+    let by_channel = [Statistic::MeanSquare, Statistic::AbsoluteMaximum];
+    let statistics: Vec<Statistic> = by_channel.into_iter().chain(grams).collect();
+    [InputsFrom::Dense, InputsFrom::PackedLayers].map(|inputs| Calibration {
+        statistics: statistics.clone(),
+        inputs,
+    })
 }
 
 fn collectives() -> [CollectiveInfo; 2] {

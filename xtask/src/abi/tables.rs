@@ -7,10 +7,11 @@ use std::mem::{offset_of, size_of};
 use abi_stable::StableAbi;
 use abi_stable::type_layout::{TLField, TLFunction, TypeLayout};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER, COLLECTIVE_VERSION, COMPLETION_VERSION,
-    COMPONENT_VERSION, CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION,
-    HostMemoryTable, INITIALISE_VERSION, InitialiseTable, NATIVE_VERSION, NativeTable, PluginRoot,
-    QUANTIZER_VERSION, QuantizerTable, TableRef, descriptor,
+    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER_VERSION, COLLECTIVE_VERSION,
+    COMPLETION_VERSION, COMPONENT_VERSION, CalibratedQuantizerTable, CollectiveTable,
+    CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, INITIALISE_VERSION,
+    InitialiseTable, NATIVE_VERSION, NativeTable, PluginRoot, QUANTIZER_VERSION, QuantizerTable,
+    TableRef, descriptor,
 };
 
 /// The root and every table, with all types that they use.
@@ -50,6 +51,11 @@ pub fn describe() -> String {
             <InitialiseTable as StableAbi>::LAYOUT,
         ),
         (
+            "calibrated_quantizer",
+            CALIBRATED_QUANTIZER_VERSION,
+            <CalibratedQuantizerTable as StableAbi>::LAYOUT,
+        ),
+        (
             "collective",
             COLLECTIVE_VERSION,
             <CollectiveTable as StableAbi>::LAYOUT,
@@ -62,10 +68,6 @@ pub fn describe() -> String {
         );
         fields(layout, &mut text, &mut seen);
     }
-    line(
-        &mut text,
-        &format!("query(\"{CALIBRATED_QUANTIZER}\", 1) reserved"),
-    );
     text
 }
 

@@ -6,6 +6,7 @@ use espalier_interface::format::Format;
 use espalier_interface::{ErrorCode, Options, Quantizer};
 use serde_json::{Value as Json, json};
 
+use super::calibrated;
 use super::case::{decode, encode};
 use crate::checked::{Checked, Fault, calm, ensure, refusal};
 use crate::option_sets::alternatives;
@@ -147,8 +148,8 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Checked {
     Ok(())
 }
 
-/// A format, the bytes of its segments and the decoded numbers as bits.
-type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>);
+/// A format, the bytes of its segments, the decoded numbers as bits, and the bytes with statistics.
+type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>, Option<Vec<Vec<u8>>>);
 
 /// The result for each shape under a set of options; none for a shape that is refused.
 fn outcomes(
@@ -167,7 +168,8 @@ fn outcomes(
             let decoded = decode(quantizer.as_ref(), shape, &encoded.segments(), whole)?;
             let bytes = encoded.segments().iter().map(|run| run.to_vec()).collect();
             let bits = decoded.iter().map(|x| x.to_bits()).collect();
-            Ok(Some((format, bytes, bits)))
+            let calibrated = calibrated::outcome(quantizer.as_ref(), &format, &weight)?;
+            Ok(Some((format, bytes, bits, calibrated)))
         };
         SHAPES.into_iter().map(outcome).collect()
     })

@@ -61,6 +61,11 @@ impl KeptWeights {
         self.contents().failure.take()
     }
 
+    /// Whether the weight `name` is kept in this format.
+    pub fn holds(&self, name: &str, format: &Format) -> bool {
+        self.contents().place(name, format).is_some()
+    }
+
     /// Keeps the segments of the weight `name`. `checks` are the decode checks of its loader.
     pub(super) fn put(
         &self,

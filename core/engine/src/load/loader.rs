@@ -19,11 +19,11 @@ use espalier_system::files::TensorStore;
 
 use super::decode_check::DecodeChecks;
 use super::{
-    DrawnBy, EncodedWeight, Initialise, Inspector, KeptWeights, LoadReport, Origin, SavedWeight,
-    Scratch, SegmentSource, not_finite, read_weight, stored_name,
+    CalibratedWeights, DrawnBy, EncodedWeight, Initialise, Inspector, KeptWeights, LoadReport,
+    Origin, SavedWeight, Scratch, SegmentSource, not_finite, read_weight, stored_name,
 };
 use crate::Error;
-use crate::encoded::{check_decoded, pack};
+use crate::encoded::{check_decoded, pack, refuse_uncalibrated};
 use crate::error::BackendCall;
 use crate::executor::write;
 
@@ -47,6 +47,7 @@ pub struct Loader<'a> {
     decode_checks: DecodeChecks,
     inspector: Option<&'a dyn Inspector>,
     kept: Option<&'a KeptWeights>,
+    calibrated: Option<&'a CalibratedWeights>,
     initialise: Option<Initialise<'a>>,
     /// Initial values that wait for their params to be loaded, by the params' index.
     initial: HashMap<usize, Vec<f32>>,
@@ -67,6 +68,7 @@ impl<'a> Loader<'a> {
             decode_checks: DecodeChecks::default(),
             inspector: None,
             kept: None,
+            calibrated: None,
             initialise: None,
             initial: HashMap::new(),
         }
@@ -92,6 +94,11 @@ impl<'a> Loader<'a> {
     /// weight that an inspector is to see is encoded.
     pub fn keeping(self, kept: Option<&'a KeptWeights>) -> Self {
         Loader { kept, ..self }
+    }
+
+    /// Takes the weights that were calibrated from `calibrated`.
+    pub fn calibrated_by(self, calibrated: Option<&'a CalibratedWeights>) -> Self {
+        Loader { calibrated, ..self }
     }
 
     /// What has been done so far.
@@ -295,10 +302,19 @@ impl<'a> Loader<'a> {
         }
         let workspace = answer::encode_workspace(quantizer, format.shape)?;
         let workspace = self.workspace.bytes(workspace as usize)?;
+        let is_drawn = matches!(origin, Origin::Random);
         in_place(self.device, ranges, |segments| {
-            let begin = Instant::now();
-            pack(quantizer, &param.name, format, weight, segments, workspace)?;
-            self.report.encode_nanos += begin.elapsed().as_nanos() as u64;
+            let filled = self.calibrated.map(|one| one.fill(weight_of, segments));
+            self.report.encode_nanos += if let Some(nanos) = filled.transpose()?.flatten() {
+                nanos
+            } else {
+                if !is_drawn {
+                    refuse_uncalibrated(quantizer, &param.name, format.shape)?;
+                }
+                let begin = Instant::now();
+                pack(quantizer, &param.name, format, weight, segments, workspace)?;
+                begin.elapsed().as_nanos() as u64
+            };
             let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
             let encoded = EncodedWeight {
                 param,

@@ -15,8 +15,8 @@ use espalier_system::stop::StopFlag;
 
 use super::member::{Member, agree, together};
 use super::{
-    DrawnBy, HostRegion, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin,
-    SegmentSource, Stage,
+    CalibratedWeights, DrawnBy, HostRegion, Initialise, Inspector, KeptWeights, LoadReport, Loader,
+    Origin, SegmentSource, Stage,
 };
 use crate::Error;
 use crate::error::BackendCall;
@@ -61,6 +61,8 @@ pub struct RankLoader<'a> {
     pub inspector: Option<&'a dyn Inspector>,
     /// Encoded weights of runs of the same base.
     pub kept: Option<&'a KeptWeights>,
+    /// Weights that were encoded with statistics of their inputs.
+    pub calibrated: Option<&'a CalibratedWeights>,
     /// Makes the values of params that begin from a weight.
     pub initialise: Option<Initialise<'a>>,
 }
@@ -83,7 +85,10 @@ impl RankLoader<'_> {
         let device = self.device.as_ref();
         let loader = Loader::new(device, self.services, self.seed);
         let loader = loader.drawing_by(self.drawn_by).shown_to(self.inspector);
-        let mut loader = loader.keeping(self.kept).initialised_by(self.initialise);
+        let mut loader = loader
+            .keeping(self.kept)
+            .calibrated_by(self.calibrated)
+            .initialised_by(self.initialise);
         let mut loaders = HashMap::new();
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
             let runs = runs.iter();

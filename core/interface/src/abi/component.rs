@@ -41,6 +41,8 @@ pub const METHODS: [(Role, &[&str]); 6] = [
         &[
             "format",
             "encode_workspace",
+            "calibration",
+            "calibrated_workspace",
             "device_code",
             "saved_form",
             "quantization_config",
@@ -139,6 +141,13 @@ extern "C" fn call(handle: Opaque, method: RStr<'_>, request: RSlice<'_, u8>) ->
             }
             (Instance::Quantizer(quantizer), "encode_workspace") => {
                 to_bytes(&quantizer.encode_workspace(from_bytes(request)?)?)
+            }
+            (Instance::Quantizer(quantizer), "calibration") => {
+                let (site, shape): (String, _) = from_bytes(request)?;
+                to_bytes(&quantizer.calibration(&site, shape)?)
+            }
+            (Instance::Quantizer(quantizer), "calibrated_workspace") => {
+                to_bytes(&quantizer.calibrated_workspace(from_bytes(request)?)?)
             }
             (Instance::Quantizer(quantizer), "device_code") => to_bytes(&quantizer.device_code()?),
             (Instance::Quantizer(quantizer), "saved_form") => {

@@ -7,8 +7,10 @@ use abi_stable::std_types::{RSlice, RSliceMut};
 use serde_json::Value as Json;
 
 use super::Opaque;
+use super::calibrated_quantizer::{self, CalibratedQuantizerTable};
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, guard, plain};
+use crate::calibration::{CalibratedCall, Calibration};
 use crate::declaration::Instance;
 use crate::format::{DeviceCode, Format};
 use crate::role::Quantizer;
@@ -29,9 +31,9 @@ struct Bytes {
 /// A writable byte slice.
 #[repr(C)]
 #[derive(StableAbi, Clone, Copy)]
-struct BytesMut {
-    start: *mut u8,
-    len: usize,
+pub(super) struct BytesMut {
+    pub(super) start: *mut u8,
+    pub(super) len: usize,
 }
 
 /// The arguments of [`Quantizer::encode`].
@@ -119,12 +121,21 @@ extern "C" fn decode(handle: Opaque, call: DecodeCall<'_>) -> Reply<()> {
 pub struct QuantizerProxy {
     handle: InstanceHandle,
     table: QuantizerTable,
+    calibrated: Option<CalibratedQuantizerTable>,
 }
 
 impl QuantizerProxy {
-    /// A quantizer made of an instance and its table.
-    pub fn new(handle: InstanceHandle, table: QuantizerTable) -> Self {
-        QuantizerProxy { handle, table }
+    /// A quantizer made of an instance and its tables; `calibrated` where its plugin has it.
+    pub fn new(
+        handle: InstanceHandle,
+        table: QuantizerTable,
+        calibrated: Option<CalibratedQuantizerTable>,
+    ) -> Self {
+        QuantizerProxy {
+            handle,
+            table,
+            calibrated,
+        }
     }
 }
 
@@ -189,6 +200,22 @@ impl Quantizer for QuantizerProxy {
         };
         let _inside = self.handle.site.enter("decode");
         plain((self.table.decode)(self.handle.raw, call))
+    }
+
+    fn calibration(&self, site: &str, shape: [u64; 2]) -> Result<Option<Calibration>> {
+        match self.handle.call("calibration", &(site, shape)) {
+            // Built for an interface before 0.10.
+            Err(error) if error.code == ErrorCode::UNSUPPORTED => Ok(None),
+            answer => answer,
+        }
+    }
+
+    fn calibrated_workspace(&self, shape: [u64; 2]) -> Result<u64> {
+        self.handle.call("calibrated_workspace", &shape)
+    }
+
+    fn encode_calibrated(&self, call: CalibratedCall<'_, '_>) -> Result<()> {
+        calibrated_quantizer::call(&self.handle, self.calibrated.as_ref(), call)
     }
 
     fn device_code(&self) -> Result<Option<DeviceCode>> {

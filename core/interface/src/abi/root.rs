@@ -13,6 +13,9 @@ use super::backend::{
     BACKEND_TABLE, BACKEND_VERSION, BackendTable, COMPLETION_VERSION, CompletionTable,
     HOST_MEMORY_VERSION, HostMemoryTable, NATIVE_VERSION, NativeTable,
 };
+use super::calibrated_quantizer::{
+    CALIBRATED_QUANTIZER_TABLE, CALIBRATED_QUANTIZER_VERSION, CalibratedQuantizerTable,
+};
 use super::collective::{COLLECTIVE_TABLE, COLLECTIVE_VERSION, CollectiveTable};
 use super::component::{COMPONENT_TABLE, COMPONENT_VERSION, ComponentTable};
 use super::quantizer::{QUANTIZER_TABLE, QUANTIZER_VERSION, QuantizerTable};
@@ -28,10 +31,6 @@ pub const ABI_MINOR: u32 = 10;
 /// The oldest minor version of this major version whose plugins still load. While the major version
 /// is 0, a change may drop older plugins and then raises it. From 1.0 on it stays 0.
 pub const ABI_OLDEST_MINOR: u32 = 1;
-
-/// Name reserved for [`PluginRoot::query`]: the table, in version 1, of quantizers that need
-/// activations. No host asks for it yet.
-pub const CALIBRATED_QUANTIZER: &str = "calibrated_quantizer";
 
 /// Whether this host loads plugins that were built with version `major.minor` of the interface.
 pub fn is_served([major, minor]: [u32; 2]) -> bool {
@@ -110,6 +109,10 @@ extern "C" fn query(name: RStr<'_>, version: u32) -> TableRef {
             table: std::ptr::from_ref(&INITIALISE_TABLE).cast(),
             layout: <InitialiseTable as StableAbi>::LAYOUT,
         },
+        ("calibrated_quantizer", CALIBRATED_QUANTIZER_VERSION) => TableRef {
+            table: std::ptr::from_ref(&CALIBRATED_QUANTIZER_TABLE).cast(),
+            layout: <CalibratedQuantizerTable as StableAbi>::LAYOUT,
+        },
         ("collective", COLLECTIVE_VERSION) => TableRef {
             table: std::ptr::from_ref(&COLLECTIVE_TABLE).cast(),
             layout: <CollectiveTable as StableAbi>::LAYOUT,
@@ -133,7 +136,7 @@ mod tests {
         };
         assert!(!null("quantizer", QUANTIZER_VERSION));
         assert!(null("quantizer", QUANTIZER_VERSION + 1));
-        assert!(null(CALIBRATED_QUANTIZER, 1));
+        assert!(!null("calibrated_quantizer", CALIBRATED_QUANTIZER_VERSION));
         assert!(null("", 0));
     }
 

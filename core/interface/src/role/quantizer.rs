@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
+use crate::calibration::{CalibratedCall, Calibration};
 use crate::format::{DeviceCode, Format};
 use crate::saved_form::{SavedDescription, SavedForm, SavedModel};
 use crate::{DType, Options, PluginError, Result};
@@ -58,6 +59,41 @@ pub trait Quantizer: Send + Sync {
         out: &mut [f32],
     ) -> Result<()> {
         self.format(shape)?.decode(segments, rows, cols, out)
+    }
+
+    /// The statistics of its inputs with which the weight of `site`, `[N, M]`, is packed; none where
+    /// [`Quantizer::encode`] packs it. A pure function of site, shape and options.
+    ///
+    /// Where a weight has no inputs to take statistics of (a base of random numbers),
+    /// [`Quantizer::encode`] packs it also by a quantizer that wants some.
+    ///
+    /// # Errors
+    /// Those of [`Quantizer::format`].
+    fn calibration(&self, site: &str, shape: [u64; 2]) -> Result<Option<Calibration>> {
+        let _ = (site, shape);
+        Ok(None)
+    }
+
+    /// Bytes of workspace that [`Quantizer::encode_calibrated`] needs. It may itself allocate at
+    /// most this many bytes more.
+    ///
+    /// # Errors
+    /// Those of [`Quantizer::format`].
+    fn calibrated_workspace(&self, shape: [u64; 2]) -> Result<u64> {
+        let _ = shape;
+        Ok(0)
+    }
+
+    /// Packs a weight as [`Quantizer::encode`] does, with the statistics that
+    /// [`Quantizer::calibration`] asks for.
+    ///
+    /// # Errors
+    /// As [`Quantizer::encode`]; `UNSUPPORTED` for a quantizer that wants no statistics.
+    fn encode_calibrated(&self, call: CalibratedCall<'_, '_>) -> Result<()> {
+        Err(PluginError::unsupported(format!(
+            "this quantizer packs `{}` without statistics of its inputs",
+            call.site
+        )))
     }
 
     /// Code that decodes a format that has no description ([`crate::format::Decoding::Callback`])

@@ -146,6 +146,7 @@ impl Assumed {
         let rank = MemoryPlan {
             program: 0,
             loading: 0,
+            calibration: 0,
             ..plan.memory
         };
         (rank, Some(self.machine(plan, host)))

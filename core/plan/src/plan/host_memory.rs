@@ -61,7 +61,9 @@ impl HostMemoryPlan {
         };
         let placed = on_device(rank.weights + rank.trainable);
         let kept = host.weights + host.trained + host.staging + placed;
-        host.loading_peak = kept + host.program + host.loading;
+        // Each process calibrates by itself, before anything is in its place.
+        let calibration = rank.calibration * u64::from(processes);
+        host.loading_peak = host.program + (kept + host.loading).max(calibration);
         host
     }
 

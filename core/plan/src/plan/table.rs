@@ -4,6 +4,7 @@
 use espalier_compile::program::Program;
 use serde::{Deserialize, Serialize};
 
+use super::CalibrationPlan;
 use crate::storage_layout::Sizes;
 
 /// Bytes of a rank by category. The sum is the peak of a step; loading has a separate peak.
@@ -40,6 +41,8 @@ pub struct MemoryPlan {
     /// While loading: one weight in f32 and the encoder's workspace, besides weights and trainable
     /// params.
     pub loading: u64,
+    /// Before loading, where quantizers are calibrated: rows, a unit in f32, statistics.
+    pub calibration: u64,
 }
 
 impl MemoryPlan {
@@ -72,6 +75,16 @@ impl MemoryPlan {
             groups,
             program: program_bytes,
             loading: loading_bytes,
+            calibration: 0,
+        }
+    }
+
+    /// The same with the memory of a calibration, if there is one.
+    #[must_use]
+    pub fn calibrating(self, calibration: Option<&CalibrationPlan>) -> Self {
+        MemoryPlan {
+            calibration: calibration.map_or(0, |one| one.bytes),
+            ..self
         }
     }
 
@@ -80,9 +93,10 @@ impl MemoryPlan {
         self.categories().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Peak while loading, when no memory of a step is in use yet.
+    /// Peak while loading, when no memory of a step is in use yet, and of the calibration before.
     pub fn loading_peak(&self) -> u64 {
-        self.program + self.weights + self.trainable + self.loading
+        let loading = self.weights + self.trainable + self.loading;
+        self.program + loading.max(self.calibration)
     }
 
     /// Peak of the run.

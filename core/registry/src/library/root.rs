@@ -10,10 +10,11 @@ use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
 use abi_stable::type_layout::TypeLayout;
 use espalier_interface::abi::descriptor::{self, Descriptor};
 use espalier_interface::abi::{
-    BACKEND_VERSION, BackendTable, COLLECTIVE_VERSION, COMPLETION_VERSION, COMPONENT_VERSION,
-    CollectiveTable, CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable,
-    INITIALISE_VERSION, InitialiseTable, NATIVE_VERSION, NativeTable, Opaque, PluginRoot,
-    QUANTIZER_VERSION, QuantizerTable, is_served,
+    BACKEND_VERSION, BackendTable, CALIBRATED_QUANTIZER_VERSION, COLLECTIVE_VERSION,
+    COMPLETION_VERSION, COMPONENT_VERSION, CalibratedQuantizerTable, CollectiveTable,
+    CompletionTable, ComponentTable, HOST_MEMORY_VERSION, HostMemoryTable, INITIALISE_VERSION,
+    InitialiseTable, NATIVE_VERSION, NativeTable, Opaque, PluginRoot, QUANTIZER_VERSION,
+    QuantizerTable, is_served,
 };
 use espalier_system::failure::one_line;
 use espalier_system::files::hash_bytes;
@@ -83,6 +84,18 @@ impl Root {
     /// differs.
     pub fn quantizer(&self) -> Result<QuantizerTable, LibraryFault> {
         table(self.root, "quantizer", QUANTIZER_VERSION)
+    }
+
+    /// The table of quantizers that pack with statistics of inputs; none where the plugin has none.
+    ///
+    /// # Errors
+    /// [`LibraryFault::Layout`] where its layout differs.
+    pub fn calibrated_quantizer(&self) -> Result<Option<CalibratedQuantizerTable>, LibraryFault> {
+        optional(table(
+            self.root,
+            "calibrated_quantizer",
+            CALIBRATED_QUANTIZER_VERSION,
+        ))
     }
 
     /// The table of adapters whose params begin from a weight; none where the plugin has none.

@@ -93,7 +93,11 @@ impl Registry {
             .root
             .quantizer()
             .map_err(|fault| blame(&made.identity, fault))?;
-        let quantizer = QuantizerProxy::new(made.handle, table);
+        let calibrated = made
+            .root
+            .calibrated_quantizer()
+            .map_err(|fault| blame(&made.identity, fault))?;
+        let quantizer = QuantizerProxy::new(made.handle, table, calibrated);
         Ok((Box::new(quantizer), made.identity))
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn differences(
             leaves(&json!({
                 "plan": run["plan_sha256"],
                 "tokenizer": run["data"]["tokenizer_sha256"],
+                "rows of calibration": run["calibration"]["sha256"],
                 "rows of the first step": run["data"]["first_step_sha256"],
             }))
         };

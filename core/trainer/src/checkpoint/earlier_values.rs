@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 /// Config version that this program records as `config_version`; records without one have version
 /// 1.
-pub const CONFIG_VERSION: u64 = 5;
+pub const CONFIG_VERSION: u64 = 6;
 
 /// Changes since version 1, in order: the version of the change, the key, and the JSON value for
 /// older runs whose user sets none. The value is the old default, or the behaviour before the key
@@ -37,6 +37,8 @@ const ROWS: &[(u64, &str, &str)] = &[
     (5, "model.gradients", r#""f32""#),
     (5, "optim.state", r#""f32""#),
     (5, "optim.stochastic_rounding", "false"),
+    (6, "data.calibration_files", "[]"),
+    (6, "data.calibration_rows", "128"),
 ];
 
 /// The values by key for a resumed run whose config has version `version`.

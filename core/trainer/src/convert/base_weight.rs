@@ -3,16 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use espalier_engine::encoded::{decode_all, encode};
-use espalier_engine::load::{SavedWeight, read_weight, stored_float};
+use espalier_engine::load::{CalibratedWeights, SavedWeight, read_weight, stored_float};
+use espalier_engine::observer::Observer;
 use espalier_interface::DType;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
 use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
 use espalier_registry::answer;
 use espalier_system::failure::UsageError;
+use espalier_system::stop::StopFlag;
 
 use super::{Base, Source};
 use crate::Error;
+use crate::calibration::TrainingRows;
 use crate::train::stored_dtype;
 
 /// The sources of the weights of all sites.
@@ -20,6 +23,8 @@ pub struct BaseWeights<'a> {
     source: &'a Source<'a>,
     /// Packed weights by site: from the checkpoint, or to be packed and decoded again.
     packed: HashMap<usize, (PackedWeight<'a>, Option<SavedParam>)>,
+    /// Those to be packed with statistics of their inputs.
+    calibrated: Option<CalibratedWeights>,
     /// Names of the tensors of packed weights.
     parts: HashSet<String>,
     /// Dtype of decoded weights without a stored dtype.
@@ -66,7 +71,12 @@ impl<'a> BaseWeights<'a> {
     /// # Errors
     /// Original weights requested of a packed checkpoint; decoded ones requested without a
     /// quantizer.
-    pub fn new(source: &'a Source<'a>, base: Option<Base>) -> Result<Self, Error> {
+    pub fn new(
+        source: &'a Source<'a>,
+        base: Option<Base>,
+        observer: &dyn Observer,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let opened_model = &source.opened_model;
         let quantizers = &opened_model.components.quantizers;
         let refuse = |message: String, next_step: &str| {
@@ -97,6 +107,7 @@ impl<'a> BaseWeights<'a> {
         let mut made = BaseWeights {
             source,
             packed: HashMap::new(),
+            calibrated: None,
             parts: HashSet::new(),
             dtype: stored_dtype(opened_model.directory.config()),
         };
@@ -115,6 +126,9 @@ impl<'a> BaseWeights<'a> {
             }
             made.packed.insert(weight.site, (weight, saved));
         }
+        let encoded = made.packed.values().filter(|(_, saved)| saved.is_none());
+        let encoded = encoded.map(|(weight, _)| weight);
+        made.calibrated = source.calibrated(encoded, TrainingRows::None, observer, stop)?;
         Ok(made)
     }
 
@@ -183,6 +197,19 @@ impl<'a> BaseWeights<'a> {
                 let mut segments = empty_segments(&weight.format);
                 let mut parts: Vec<&mut [u8]> =
                     segments.iter_mut().map(Vec::as_mut_slice).collect();
+                let param = &self.source.opened_model.model.params[weight.param].name;
+                let fill = |one: &CalibratedWeights| one.fill((param, &weight.format), &mut parts);
+                if self
+                    .calibrated
+                    .as_ref()
+                    .map(fill)
+                    .transpose()?
+                    .flatten()
+                    .is_some()
+                {
+                    decode(weight, &segments, &mut values)?;
+                    return Ok(values);
+                }
                 let quantizer = weight.quantizer;
                 let workspace = answer::encode_workspace(quantizer, site.shape)?;
                 let mut workspace = vec![0; workspace as usize];

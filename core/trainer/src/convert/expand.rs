@@ -56,7 +56,7 @@ pub fn expand(
     let mut config = expanded_config::expanded_config(config, &placed)?;
     let after = described(&source, &config)?;
     expanded_config::check(before, &after, &placed)?;
-    let bases = BaseWeights::new(&source, None)?;
+    let bases = BaseWeights::new(&source, None, observer, stop)?;
     let mut weights = ExpandedWeights::new(&source, &bases, &after, &placed)?;
     if let Some(quantization_config) = weights.quantization_config(&after)? {
         config["quantization_config"] = quantization_config;

@@ -65,7 +65,7 @@ pub fn merge(
             }));
         }
     };
-    let bases = BaseWeights::new(&source, options.base)?;
+    let bases = BaseWeights::new(&source, options.base, observer, stop)?;
     let norms = match adapter {
         Some((adapter, _)) => replaced_norms(&source, adapter, &adaptation)?,
         None => BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use espalier_config::ResolvedConfig;
 use espalier_engine::encoded::encode;
-use espalier_engine::load::{SavedWeight, Scratch, read_weight, stored_float};
+use espalier_engine::load::{CalibratedWeights, SavedWeight, Scratch, read_weight, stored_float};
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::saved_form::SavedModel;
@@ -22,6 +22,7 @@ use serde_json::Value as Json;
 use super::base_weight::{decode, empty_segments};
 use super::{Converted, Source, new_directory};
 use crate::Error;
+use crate::calibration::TrainingRows;
 use crate::tensor_copy as copy;
 
 /// Packs the model of the config into the new directory `run.out`.
@@ -57,7 +58,9 @@ pub fn quantize(
         .iter()
         .map(|tensor| tensor.specs.clone())
         .collect();
-    let mut packer = Packer::new(&source);
+    let rows = TrainingRows::InFiles;
+    let calibrated = source.calibrated(weights.iter(), rows, observer, stop)?;
+    let mut packer = Packer::new(&source).calibrated_by(calibrated);
     let mut converted = Converted::default();
     let total = groups.len() as u64;
     files::write_model_groups(&model, &groups, |index, sink| {
@@ -271,6 +274,7 @@ pub fn config_of_all<'a>(
 /// Memory for one weight.
 pub(super) struct Packer<'a> {
     source: &'a Source<'a>,
+    calibrated: Option<CalibratedWeights>,
     scratch: Scratch,
     workspace: Scratch,
 }
@@ -280,9 +284,15 @@ impl<'a> Packer<'a> {
     pub fn new(source: &'a Source<'a>) -> Self {
         Packer {
             source,
+            calibrated: None,
             scratch: Scratch::default(),
             workspace: Scratch::default(),
         }
+    }
+
+    /// Takes the weights that were calibrated from `calibrated`.
+    fn calibrated_by(self, calibrated: Option<CalibratedWeights>) -> Self {
+        Packer { calibrated, ..self }
     }
 
     /// Packs a stored weight.
@@ -297,6 +307,15 @@ impl<'a> Packer<'a> {
     ) -> Result<(), Error> {
         let weight = self.scratch.floats(entry.elements() as usize)?;
         read_weight(&self.source.store, &entry.name, weight)?;
+        if let Some(calibrated) = &self.calibrated {
+            let format = &packed.weight.format;
+            let name = &self.source.opened_model.model.params[packed.weight.param].name;
+            let mut segments = empty_segments(format);
+            let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
+            if calibrated.fill((name, format), &mut parts)?.is_some() {
+                return packed.write(&segments, sink);
+            }
+        }
         let segments = encoded(&entry.name, packed, weight, &mut self.workspace)?;
         packed.write(&segments, sink)
     }

@@ -7,7 +7,8 @@ use espalier_config::Config;
 use espalier_engine::measure;
 use espalier_plan::param_groups::ParamGroup;
 use espalier_plan::plan::{
-    Arithmetic, HostMemoryPlan, IdleRanks, Launches, MemoryPlan, Speeds, StepTime, Work,
+    Arithmetic, CalibrationPlan, HostMemoryPlan, IdleRanks, Launches, MemoryPlan, Speeds, StepTime,
+    Work,
 };
 use espalier_registry::ComponentSources;
 use espalier_system::memory;
@@ -64,6 +65,9 @@ pub struct PlanReport {
     pub decomposed: Vec<String>,
     /// The backend that computed the workspace of kernels in place of the assumed device's own.
     pub stand_in: Option<String>,
+    /// The calibration of quantizers, if any wants statistics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<CalibrationPlan>,
     /// The memory of each machine, unless it has a single rank.
     pub host: Option<HostMemoryPlan>,
     /// Bytes of each rank by category.
@@ -165,6 +169,7 @@ impl PlanReport {
             exact: plan.device_info.exact_memory,
             decomposed: plan.decomposed().into_iter().map(str::to_owned).collect(),
             stand_in: assumed.devices.map(|_| backend.clone()),
+            calibration: plan.calibration.clone(),
             memory,
             weights_by_layout: plan.weights_by_layout(),
             step_peak_bytes: memory.step_peak(),

@@ -79,6 +79,25 @@ impl PlanReport {
             },
             self.max_tokens,
             self.max_sequences
+        )?;
+        self.calibration(f)
+    }
+
+    /// Before the first step, where a quantizer wants statistics.
+    fn calibration(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(calibration) = &self.calibration else {
+            return Ok(());
+        };
+        let operations = calibration.flops as f64;
+        writeln!(
+            f,
+            "calibrate  `{}` on at most {} rows of {} tokens: {}, {:.3} TFLOP ({}) and what its encoder takes",
+            calibration.quantizer,
+            calibration.rows,
+            calibration.tokens / calibration.rows.max(1),
+            Bytes(calibration.bytes),
+            operations / 1e12,
+            seconds(operations / self.speeds.flops, 1),
         )
     }
 

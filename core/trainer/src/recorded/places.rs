@@ -9,11 +9,12 @@ use serde_json::Value;
 pub(crate) const WORKING_DIRECTORY: &str = "working_directory";
 
 /// Keys with a path or a list of paths.
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 7] = [
     "/model/path",
     "/model/adapter",
     "/data/files",
     "/data/eval_files",
+    "/data/calibration_files",
     "/data/cache_dir",
     "/run/plugin_dirs",
 ];

@@ -7,8 +7,8 @@ use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::executor::PreparedRun;
 use espalier_engine::observer::Observer;
 use espalier_engine::ranks::{ranks_of_process, world_of_run};
-use espalier_interface::ErrorCode;
 use espalier_interface::model::Model;
+use espalier_interface::{DeviceInfo, ErrorCode};
 use espalier_plan::plan::{self, Demand, HostBytes, Purpose};
 use espalier_plan::trained_weights::TrainedWeights;
 use espalier_registry::select::{self, Collectives, Components};
@@ -114,6 +114,11 @@ impl<'a> OpenedModel<'a> {
             world,
             services,
         })
+    }
+
+    /// What the device of the first rank says of itself.
+    pub fn device_info(&self) -> &DeviceInfo {
+        &self.devices[0].1
     }
 
     /// Kernels of graphs on the device of the first rank.

@@ -21,6 +21,8 @@ pub struct Rows {
     pub train: Dataset,
     /// The rows held out.
     pub eval: Option<Dataset>,
+    /// The rows of training, also where `train` has others: quantizers are calibrated on them.
+    calibration: Option<Dataset>,
     /// With the tokenizer, if any row of text needed it.
     vocabulary: Arc<Vocabulary>,
 }
@@ -42,6 +44,8 @@ pub struct RunData {
     pub train: BatchSchedule,
     /// One pass over the held-out rows, if there are any.
     pub eval: Option<BatchSchedule>,
+    /// The rows of training, where they were read: quantizers are calibrated on them.
+    pub calibration: Option<Dataset>,
     /// Rows to be answered at every evaluation.
     pub questions: Option<Questions>,
     /// The tokenizer's hash, if any row of text needed it.
@@ -107,6 +111,7 @@ impl Rows {
             observer.observe(&Event::Note(&row_report::trained(&train, data.train_on)));
         }
         Ok(Rows {
+            calibration: (purpose == Purpose::Train).then(|| train.clone()),
             train,
             eval,
             vocabulary: Arc::new(vocabulary),
@@ -118,6 +123,7 @@ impl Rows {
         Some(Rows {
             train: self.eval.clone()?,
             eval: None,
+            calibration: self.calibration.clone(),
             vocabulary: Arc::clone(&self.vocabulary),
         })
     }
@@ -128,6 +134,7 @@ impl Rows {
         Rows {
             train: self.train.drawn(tokens, seed),
             eval: None,
+            calibration: self.calibration.clone(),
             vocabulary: Arc::clone(&self.vocabulary),
         }
     }
@@ -179,6 +186,7 @@ impl Rows {
         Ok(RunData {
             train,
             eval,
+            calibration: self.calibration,
             questions,
             tokenizer_sha256,
         })

@@ -25,6 +25,7 @@ use super::held_out_log::HeldOutLog;
 use super::metrics::Metrics;
 use super::ready::{Ready, Wanted};
 use super::runner::Runner;
+use crate::calibration::{CalibrationRecord, ROWS_FILE, TrainingRows};
 use crate::checkpoint::{self, Checkpoints};
 use crate::session::{RunData, Session};
 use crate::swap::{Facts, Live, Mailbox, RunContext};
@@ -176,6 +177,10 @@ impl<'a> Begin<'a, '_> {
         if self.measure.is_some() && components.saved_adapter.is_some() {
             refuse_values_of_files(&plan.initialised_sites)?;
         }
+        let training_rows = data.as_ref().and_then(|data| data.calibration.as_ref());
+        let rows = training_rows.map_or(TrainingRows::None, TrainingRows::Read);
+        let record = CalibrationRecord::of(plan, (config, &model), rows)?;
+        let writes = plan.demand.world.writes();
         let inspector = self.measure.and_then(|one| one.inspector(plan, services));
         let loading = Loading {
             config,
@@ -185,6 +190,7 @@ impl<'a> Begin<'a, '_> {
             stop: self.stop,
             inspector,
             kept: self.measure.and_then(BaseMeasure::kept),
+            training_rows,
         };
         let runs = std::iter::once(run).chain(others).collect();
         let roll = (&*circumstances, self.beginning.progress().step);
@@ -195,6 +201,9 @@ impl<'a> Begin<'a, '_> {
         let wanted = |param: &Param| wanted.holds(param) || measured(param);
         let (executors, report) = loading.load_ranks(ranks, &wanted)?;
         circumstances["decode_checks"] = json!(report.decode_checks);
+        if let Some(record) = record.filter(|_| writes) {
+            record.write(&self.beginning.directory.file(ROWS_FILE))?;
+        }
         let loaded = LoadedModel {
             data: data.expect("a run without rows is refused before it begins"),
             team: Team::new(executors),

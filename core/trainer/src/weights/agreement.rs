@@ -83,6 +83,7 @@ fn sheet(run: &Json, step: u64) -> Sheet {
         "instruction set": run["instruction_set"],
         "plan": run["plan_sha256"],
         "tokenizer": run["data"]["tokenizer_sha256"],
+        "rows of calibration": run["calibration"]["sha256"],
         "rows of the first step": run["data"]["first_step_sha256"],
         "steps done": step,
     });

@@ -44,8 +44,8 @@ pub struct QuantizeArguments {
         requires = "auto_bits"
     )]
     options: Vec<String>,
-    /// Files of rows to measure on
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "auto_bits")]
+    /// Files of rows to measure on, or to calibrate a quantizer on that wants statistics (gptq)
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     data: Vec<String>,
     /// Most tokens to measure on, of rows drawn by run.seed
     #[arg(
@@ -68,8 +68,9 @@ impl QuantizeArguments {
             let more = [unread::ADAPTERS, &["run.eval_answers"]];
             return self.model.check_with_numbers("quantize", &more);
         }
-        self.model
-            .check("quantize", &[unread::ROWS, unread::ADAPTERS])
+        // Of the rows' keys, a quantizer that is calibrated reads those that say how rows are read.
+        let rows: &[&str] = &["run.eval_answers"];
+        self.model.check("quantize", &[rows, unread::ADAPTERS])
     }
 
     /// All layers, the flags last.
