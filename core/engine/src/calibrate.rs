@@ -1,10 +1,10 @@
 //! Calibration rows and a dense base -> its packed weights, encoded layer by layer with statistics
 //! of their inputs.
 //!
-//! A layer runs twice where a quantizer wants inputs that went through packed layers: dense, for the
-//! statistics, and packed, for the inputs of the next layer. Each row runs by itself, and rows are
-//! added up in their order, so that no bit depends on threads or ranks. At most one layer's weights
-//! and statistics are in memory.
+//! A layer runs twice where a quantizer wants inputs that went through packed layers: dense, for
+//! the statistics, and packed, for the inputs of the next layer. Each row runs by itself, and rows
+//! are added up in their order, so that no bit depends on threads or ranks. At most one layer's
+//! weights and statistics are in memory.
 //!
 //! Legend: `T` tokens of a row, `M` channels of an input.
 

@@ -75,7 +75,7 @@ pub enum Event<'a> {
         /// Bytes that all will take.
         total_bytes: u64,
     },
-    /// A unit of the base was calibrated: its weights are packed with statistics of calibration rows.
+    /// A unit of the base was calibrated: its weights are packed with statistics of rows.
     CalibrationProgress {
         /// The unit's name.
         unit: &'a str,

@@ -10,6 +10,7 @@
 
 mod adapter;
 mod backend;
+mod byte_slices;
 mod calibrated_quantizer;
 pub mod call_site;
 mod collective;

@@ -23,6 +23,9 @@ mod gathered {
 pub enum Kind {
     /// Packs weights
     Quantizer,
+    /// Packs weights with statistics of their inputs
+    #[value(skip)]
+    CalibratedQuantizer,
     /// Adds trainable params to a model's linears
     Adapter,
     /// Turns a config.json into a model
@@ -45,6 +48,11 @@ impl Kind {
         let (source, uses, train) = match self {
             Kind::Quantizer => (
                 include_str!("../templates/quantizer.rs"),
+                &[][..],
+                "--plugins my-plugin,lora --model DIR",
+            ),
+            Kind::CalibratedQuantizer => (
+                include_str!("../templates/calibrated_quantizer.rs"),
                 &[][..],
                 "--plugins my-plugin,lora --model DIR",
             ),
@@ -117,10 +125,15 @@ fn named(text: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
+    fn all() -> impl Iterator<Item = Kind> {
+        let named = Kind::value_variants().iter().copied();
+        named.chain([Kind::CalibratedQuantizer])
+    }
+
     #[test]
     fn a_crate_has_its_name_everywhere_and_builds_on_its_own() {
-        for kind in Kind::value_variants() {
-            let files = files("three-bit", *kind);
+        for kind in all() {
+            let files = files("three-bit", kind);
             for (path, text) in &files {
                 for word in ["my-plugin", "my_plugin", "MY_PLUGIN", "USES", "TRAIN "] {
                     let is_ours = !path.starts_with("espalier/");
@@ -132,15 +145,15 @@ mod tests {
             }
             let has = |name: &str| files.iter().any(|(path, _)| path == name);
             assert!(has("espalier/interface/src/lib.rs") && has("espalier/LICENSE"));
-            assert_eq!(files, super::files("three-bit", *kind));
+            assert_eq!(files, super::files("three-bit", kind));
         }
     }
 
     #[test]
     fn generated_lines_fit_with_every_name_length() {
         let longest = "x".repeat(name::LONGEST);
-        for kind in Kind::value_variants() {
-            for (path, text) in files(&longest, *kind) {
+        for kind in all() {
+            for (path, text) in files(&longest, kind) {
                 let is_code = path.ends_with(".rs") && !path.starts_with("espalier/");
                 let code = |line: &&str| !line.trim_start().starts_with("//");
                 let long = text.lines().filter(code).find(|line| line.len() > 100);

@@ -14,8 +14,9 @@ use plugin_crate::{Bench, succeeded};
 use training::{Training, refused};
 
 /// A kind, the components of a run with its plugin, and those of a run with the same bits.
-const KINDS: [(&str, &str, Option<&str>); 4] = [
+const KINDS: [(&str, &str, Option<&str>); 5] = [
     ("quantizer", "my-quantizer,lora", None),
+    ("calibrated quantizer", "my-calibrated-quantizer,lora", None),
     ("adapter", "nf4,my-adapter", None),
     ("family", "my-family,nf4,lora", None),
     ("sharding", "my-sharding,nf4,lora", Some("nf4,lora")),
@@ -27,8 +28,12 @@ fn every_kind_is_built_loaded_and_trained_with() {
     let training = Training::new("");
     let libraries = bench.built().display().to_string();
     for (kind, plugins, equal) in KINDS {
-        let name = format!("my-{kind}");
-        let printed = succeeded(&mut bench.host(&format!("plugins new {name} --kind {kind}")));
+        let name = format!("my-{}", kind.replace(' ', "-"));
+        let asked = match kind.split_once(' ') {
+            Some((flag, kind)) => format!("plugins new {name} --kind {kind} --{flag}"),
+            None => format!("plugins new {name} --kind {kind}"),
+        };
+        let printed = succeeded(&mut bench.host(&asked));
         assert!(printed.contains("cargo test --release"), "{printed}");
         if kind != "quantizer" {
             take_sources_of(&bench, "my-quantizer", &name);
@@ -36,12 +41,14 @@ fn every_kind_is_built_loaded_and_trained_with() {
         let tested = succeeded(&mut bench.cargo(&name, "test --release"));
         assert!(tested.contains("it_passes_the_kit ... ok"), "{tested}");
         succeeded(&mut bench.cargo(&name, "build --release"));
-        let checked = format!("plugins check {libraries}/libmy_{kind}.so");
+        let library = name.replace('-', "_");
+        let checked = format!("plugins check {libraries}/lib{library}.so");
         let checked = succeeded(&mut bench.host(&checked));
         assert!(checked.contains(" passed, 0 failed"), "{checked}");
         let shown = format!("plugins inspect {name} --plugin-dir {libraries}");
         let shown = succeeded(&mut bench.host(&shown));
-        assert!(shown.contains(&format!("role       {kind}")), "{shown}");
+        let role = kind.rsplit(' ').next().expect("a word");
+        assert!(shown.contains(&format!("role       {role}")), "{shown}");
 
         let run = |plugins: &str| {
             let more = format!("--plugins {plugins} --plugin-dir {libraries}");

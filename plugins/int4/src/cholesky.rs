@@ -13,8 +13,8 @@ const ROWS: usize = 16;
 /// Partial sums of a dot product: their number is part of the result's bits.
 const LANES: usize = 8;
 
-/// Replaces the lower triangle of `matrix`, `[n, n]` row major, by `L` with `L L^T` the matrix. What
-/// is above the diagonal is neither read nor written.
+/// Replaces the lower triangle of `matrix`, `[n, n]` row major, by `L` with `L L^T` the matrix.
+/// What is above the diagonal is neither read nor written.
 ///
 /// # Errors
 /// `INVALID` for a matrix that is not positive definite, with the row where that shows.

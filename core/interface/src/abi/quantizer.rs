@@ -7,6 +7,7 @@ use abi_stable::std_types::{RSlice, RSliceMut};
 use serde_json::Value as Json;
 
 use super::Opaque;
+use super::byte_slices::{Bytes, BytesMut};
 use super::calibrated_quantizer::{self, CalibratedQuantizerTable};
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, guard, plain};
@@ -19,22 +20,6 @@ use crate::{DType, ErrorCode, Options, PluginError, Result};
 
 /// Version of [`QuantizerTable`].
 pub const QUANTIZER_VERSION: u32 = 1;
-
-/// A read-only byte slice.
-#[repr(C)]
-#[derive(StableAbi, Clone, Copy)]
-struct Bytes {
-    start: *const u8,
-    len: usize,
-}
-
-/// A writable byte slice.
-#[repr(C)]
-#[derive(StableAbi, Clone, Copy)]
-pub(super) struct BytesMut {
-    pub(super) start: *mut u8,
-    pub(super) len: usize,
-}
 
 /// The arguments of [`Quantizer::encode`].
 #[repr(C)]

@@ -61,8 +61,8 @@ pub trait Quantizer: Send + Sync {
         self.format(shape)?.decode(segments, rows, cols, out)
     }
 
-    /// The statistics of its inputs with which the weight of `site`, `[N, M]`, is packed; none where
-    /// [`Quantizer::encode`] packs it. A pure function of site, shape and options.
+    /// The statistics of its inputs with which the weight of `site`, `[N, M]`, is packed; none
+    /// where [`Quantizer::encode`] packs it. A pure function of site, shape and options.
     ///
     /// Where a weight has no inputs to take statistics of (a base of random numbers),
     /// [`Quantizer::encode`] packs it also by a quantizer that wants some.

@@ -22,7 +22,7 @@ pub fn run(
     let name = &arguments.name;
     sdk::check_name(name, listings)?;
     let folder = arguments.out.clone().unwrap_or_else(|| PathBuf::from(name));
-    write(&folder, &sdk::files(name, arguments.kind)).map_err(Error::from)?;
+    write(&folder, &sdk::files(name, arguments.kind()?)).map_err(Error::from)?;
     let shown = quoted(&folder.display().to_string());
     let library = name.replace('-', "_");
     writeln!(
