@@ -316,6 +316,7 @@ fn a_strategy_of_an_older_interface_is_refused_by_name() {
             sha256: None,
             file: None,
         },
+        options: Default::default(),
     };
     let unit = UnitBytes {
         trainable: 64,

@@ -154,6 +154,7 @@ fn load_rank(session: &Session, staging: &Staging, rank: &Rank<'_>) -> Result<Pa
         inspector: None,
         kept: None,
         calibrated: None,
+        cache: None,
         initialise: None,
     };
     let report = loader.load(&|_, _| true, &mut |run| {

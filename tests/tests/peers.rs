@@ -28,6 +28,7 @@ fn threads() -> Chosen<dyn Collective> {
     Chosen {
         plugin: Arc::from(plugin),
         identity,
+        options: Map::new(),
     }
 }
 

@@ -50,6 +50,10 @@ pub struct RunOptions {
     pub threads: Option<usize>,
     /// Folders searched first for plugin libraries (`--plugin-dir`).
     pub plugin_dirs: Vec<PathBuf>,
+    /// Most GB of packed weights in the user's cache directory, from which later runs of a base take
+    /// them; 0: none. Unset: a quarter of the free space, 100 at most, and only for quantizers that
+    /// take longer than reading a weight.
+    pub weight_cache_gb: Option<u64>,
     /// Uses plugin libraries that other users of this machine may write or replace.
     pub allow_world_writable_plugins: bool,
     /// Seconds that a plugin library has to open and make its components: when it is first tried,
@@ -61,7 +65,7 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Keys that may differ where a run is resumed: they change no result.
-    pub const RESUMABLE: [&str; 13] = [
+    pub const RESUMABLE: [&str; 14] = [
         "out",
         "devices",
         "ranks",
@@ -69,6 +73,7 @@ impl RunOptions {
         "save_every",
         "keep_last",
         "plugin_dirs",
+        "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
         "plugin_timeout_secs",
@@ -77,10 +82,11 @@ impl RunOptions {
         "device_collective",
     ];
     /// Keys that are no part of a run's identity.
-    pub const WITHOUT_EFFECT: [&str; 10] = [
+    pub const WITHOUT_EFFECT: [&str; 11] = [
         "out",
         "threads",
         "plugin_dirs",
+        "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
         "plugin_timeout_secs",
@@ -90,10 +96,11 @@ impl RunOptions {
         "keep_last",
     ];
     /// Keys that may differ between the processes of a run.
-    pub const LOCAL: [&str; 6] = [
+    pub const LOCAL: [&str; 7] = [
         "out",
         "threads",
         "plugin_dirs",
+        "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
         "plugin_timeout_secs",
@@ -127,6 +134,7 @@ impl Default for RunOptions {
             join_timeout_secs: 300,
             threads: None,
             plugin_dirs: Vec::new(),
+            weight_cache_gb: None,
             allow_world_writable_plugins: false,
             probe_timeout_secs: 10,
             plugin_timeout_secs: 900,

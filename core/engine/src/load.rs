@@ -4,6 +4,7 @@ mod calibrated_weights;
 mod decode_check;
 mod drawn_by;
 mod host_region;
+mod in_place;
 mod initial_values;
 mod inventory;
 mod kept_weights;
@@ -14,6 +15,7 @@ mod saved_weight;
 mod scratch;
 mod shared_file;
 mod staging;
+mod weight_cache;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -45,6 +47,7 @@ pub use saved_weight::stored_float;
 pub use scratch::Scratch;
 
 pub use staging::{Stage, Staging};
+pub use weight_cache::{AboutWeight, WeightCache, cache_weights_in};
 
 /// Where a param's values come from.
 #[derive(Clone, Copy)]
@@ -104,6 +107,8 @@ pub trait Inspector: Sync {
 pub struct LoadReport {
     /// Weights packed.
     pub encoded: u64,
+    /// Packed weights that were taken from the cache.
+    pub cached: u64,
     /// Params placed, packed ones included.
     pub placed: u64,
     /// Nanoseconds spent in encoders and in checking their scales.
@@ -118,6 +123,7 @@ impl std::ops::Add for LoadReport {
     fn add(self, other: LoadReport) -> LoadReport {
         LoadReport {
             encoded: self.encoded + other.encoded,
+            cached: self.cached + other.cached,
             placed: self.placed + other.placed,
             encode_nanos: self.encode_nanos + other.encode_nanos,
             decode_checks: decode_check::merged(self.decode_checks, other.decode_checks),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use espalier_config::Section;
-use espalier_interface::{PluginError, Quantizer, Services, Sharding};
+use espalier_interface::{PluginError, Quantizer, Role, Services, Sharding};
 
 use crate::Error;
 use crate::registry::{PluginFailure, PluginIdentity, Registry, RegistryError};
@@ -14,6 +14,8 @@ pub struct Chosen<T: ?Sized> {
     pub plugin: Arc<T>,
     /// Its plugin, version and file.
     pub identity: PluginIdentity,
+    /// A quantizer's options, with the defaults of those that nobody gave. Empty for other roles.
+    pub options: Section,
 }
 
 impl<T: ?Sized> Clone for Chosen<T> {
@@ -21,6 +23,7 @@ impl<T: ?Sized> Clone for Chosen<T> {
         Chosen {
             plugin: Arc::clone(&self.plugin),
             identity: self.identity.clone(),
+            options: self.options.clone(),
         }
     }
 }
@@ -31,6 +34,7 @@ impl<T: ?Sized> Chosen<T> {
         Chosen {
             plugin: Arc::from(plugin),
             identity,
+            options: Section::new(),
         }
     }
 
@@ -57,7 +61,10 @@ impl Chosen<dyn Quantizer> {
         services: &'static dyn Services,
     ) -> Result<Self, RegistryError> {
         let made = registry.create_quantizer(name, options, services)?;
-        Ok(Chosen::of(made))
+        Ok(Chosen {
+            options: registry.all_options(Role::QUANTIZER, name, options)?,
+            ..Chosen::of(made)
+        })
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod adapter_directory;
 mod atomic_file;
+mod bounded_cache;
+mod cache_directory;
 mod directory_content;
 mod directory_member;
 mod error;
@@ -28,11 +30,14 @@ mod safetensors_header;
 mod safetensors_writer;
 mod shard_index;
 mod tensor_store;
+mod tree_hash;
 mod weights_error;
 
 pub use adapter_directory::{ADAPTER_FILES, AdapterDirectory, write_adapter};
 pub use atomic_file::{PartialFile, copy_file, write_atomically, write_json};
 pub use atomic_file::{free_bytes, write_error};
+pub use bounded_cache::{BoundedCache, CacheEntry, cache_entries, clear_cache};
+pub use cache_directory::cache_directory;
 pub use directory_content::{Damage, check_file, check_size, files_below, hash_member};
 pub use error::FileError;
 pub use fetch_error::FetchError;

@@ -275,6 +275,7 @@ impl Subject<'_> {
             quantizer: Chosen {
                 plugin: Arc::from(plugin),
                 identity,
+                options: options.clone(),
             },
             kernels: GraphKernels::new(Arc::from(backend.open(0)?), ops),
         })

@@ -3,6 +3,7 @@
 mod agreement;
 mod calibrated;
 mod join_ranks;
+mod loading_notes;
 mod saved_adapter;
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +16,7 @@ use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
     self, CalibratedWeights, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader,
-    Origin, RankLoader, Staging, agree,
+    Origin, RankLoader, Staging, WeightCache, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -212,6 +213,7 @@ impl Loading<'_> {
             executors.push(Executor::new(run, storage, peers)?);
         }
         let team = Team::new(executors);
+        let cache = self.cache();
         let mut loaded = team.each(|executor| {
             let stage = staging.open(executor.peers())?;
             let opened = agree(
@@ -235,6 +237,7 @@ impl Loading<'_> {
                 inspector: self.inspector,
                 kept: self.kept,
                 calibrated,
+                cache: cache.as_ref(),
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
             let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {
@@ -245,7 +248,7 @@ impl Loading<'_> {
         })?;
         let mut executors = team.into_executors();
         let (stage, report) = loaded.swap_remove(0);
-        self.warn(&report);
+        loading_notes::tell(&report, cache.as_ref(), self.observer);
         let copied = stage.layout.copies();
         if !copied.is_empty() {
             for executor in &mut executors {
@@ -263,6 +266,11 @@ impl Loading<'_> {
             Init::Random => Ok(None),
             Init::Checkpoint => Ok(Some(self.model.tensors()?)),
         }
+    }
+
+    /// The user's cache of packed weights.
+    fn cache(&self) -> Option<WeightCache> {
+        WeightCache::open(self.config.run.weight_cache_gb, self.model.path())
     }
 
     /// The source of a param.
@@ -329,6 +337,7 @@ impl Loading<'_> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
         let services = self.components.services;
+        let cache = self.cache();
         let loader = Loader::new(run.device.as_ref(), services, self.config.run.seed)
             .drawing_by(DrawnBy::on_device(&plan.ops));
         let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
@@ -336,6 +345,7 @@ impl Loading<'_> {
             .shown_to(self.inspector)
             .keeping(self.kept)
             .calibrated_by(calibrated)
+            .caching(cache.as_ref())
             .initialised_by(self.initialise(&initialised, &plan.params, &plan.quantizers));
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
@@ -360,30 +370,8 @@ impl Loading<'_> {
             });
         }
         let report = loader.report();
-        self.warn(&report);
+        loading_notes::tell(&report, cache.as_ref(), self.observer);
         Ok(report)
-    }
-
-    /// Warns of quantizers whose weights do not decode to their original values: training continues
-    /// with the decoded values.
-    fn warn(&self, report: &LoadReport) {
-        let wrong = || report.decode_checks.iter().filter(|check| check.is_wrong());
-        let mut told: Vec<&str> = Vec::new();
-        for check in wrong() {
-            let quantizer = check.quantizer.as_str();
-            if told.contains(&quantizer) {
-                continue;
-            }
-            told.push(quantizer);
-            let others = wrong().filter(|one| one.quantizer == quantizer).count() - 1;
-            let others = match others {
-                0 => String::new(),
-                _ => format!(", and so do weights of {others} more formats of it"),
-            };
-            let text =
-                format!("{check}{others}; see what is wrong with `host plugins check {quantizer}`");
-            self.observer.observe(&Event::Warning(&text));
-        }
     }
 }
 

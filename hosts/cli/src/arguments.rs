@@ -1,5 +1,6 @@
 //! The command line as written; the trainer's config defines its meaning.
 
+mod cache;
 mod check;
 mod compare;
 mod config_reference;
@@ -25,6 +26,7 @@ use clap::{Args, Parser, Subcommand};
 use espalier_config::Sources;
 use espalier_trainer::error::Error;
 
+pub use cache::{CacheArguments, CacheCommand};
 pub use check::CheckArguments;
 pub use compare::CompareArguments;
 pub use config_reference::ConfigReferenceArguments;
@@ -101,6 +103,8 @@ pub enum Command {
     Config(ConfigReferenceArguments),
     /// Take over a config of axolotl or TRL
     Import(ImportArguments),
+    /// Show the packed weights that later runs take from the user's cache, or remove them
+    Cache(CacheArguments),
     /// Show this machine, its devices and where plugins are looked for
     Doctor(DoctorArguments),
     /// Print what a shell completes this program's commands and options with

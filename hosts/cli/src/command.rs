@@ -1,5 +1,6 @@
 //! One file per command: its calls and its output.
 
+pub mod cache;
 pub mod compare;
 pub mod config;
 pub mod data;

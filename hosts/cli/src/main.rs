@@ -22,9 +22,11 @@ use clap::Parser;
 use espalier_data::render_templates_with;
 use espalier_engine::call_watch;
 use espalier_engine::last_word::on_last_word;
+use espalier_engine::load::cache_weights_in;
 use espalier_system::notice::on_notice;
 
 use arguments::{Arguments, Command, THIS_PROGRAM};
+use command::cache::weight_cache;
 use output::Output;
 
 // Linked in, so that its plugins and defaults register themselves.
@@ -41,6 +43,9 @@ fn main() -> ExitCode {
         _at_work = Some(exits::watch());
         display::keep_panics();
         render_templates_with(THIS_PROGRAM);
+        if let Some(directory) = weight_cache() {
+            cache_weights_in(directory, THIS_PROGRAM.into());
+        }
         on_last_word(failure::last_word);
         if let Err(error) = call_watch::start() {
             display::say(&format!("note: plugins' calls are not watched: {error}"));
@@ -78,6 +83,7 @@ fn main() -> ExitCode {
         Command::Plugins(arguments) => command::plugins::run(&arguments.command, &mut out),
         Command::Config(arguments) => command::config::run(&arguments, &mut out),
         Command::Import(arguments) => command::import::run(&arguments, &mut out),
+        Command::Cache(arguments) => command::cache::run(&arguments, &mut out),
         Command::Doctor(arguments) => command::doctor::run(&arguments, &mut out),
         Command::Completions(arguments) => command::shell::completions(&arguments, &mut out),
         Command::Manual(arguments) => command::shell::manual(&arguments, &mut out),

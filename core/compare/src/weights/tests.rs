@@ -127,6 +127,7 @@ fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error
                 "version": "1.0.0", "abi": [0, 0],
             }))
             .expect("an identity"),
+            options: Default::default(),
         },
         format: &format,
         dense: &dense,

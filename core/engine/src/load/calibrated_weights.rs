@@ -43,6 +43,11 @@ impl CalibratedWeights {
         self.failure()
     }
 
+    /// Whether the weight `name` was calibrated.
+    pub fn holds(&self, (name, format): (&str, &Format)) -> bool {
+        self.kept.holds(name, format)
+    }
+
     /// Fills in the segments of the weight `name`; returns the nanoseconds that its encoder took,
     /// and nothing where it was not calibrated.
     ///

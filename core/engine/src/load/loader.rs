@@ -1,29 +1,26 @@
 //! A param's origin -> its bytes in device memory. Weights are read, encoded and placed one at a
 //! time.
-#![allow(unsafe_code)] // Ranges of a device's memory as slices.
+
+mod packed;
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use espalier_compile::params::Param;
 use espalier_interface::abi::call_site;
-use espalier_interface::format::Format;
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
-    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, Quantizer, Services, Stream,
+    BufferRange, DType, Device, Init, KernelRequest, Launch, Operand, Services, Stream,
     WeightLayout, op,
 };
 use espalier_numeric::{Drawn, first_not_finite};
-use espalier_registry::{Chosen, answer};
 use espalier_system::files::TensorStore;
 
 use super::decode_check::DecodeChecks;
 use super::{
-    CalibratedWeights, DrawnBy, EncodedWeight, Initialise, Inspector, KeptWeights, LoadReport,
-    Origin, SavedWeight, Scratch, SegmentSource, not_finite, read_weight, stored_name,
+    CalibratedWeights, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Origin,
+    SavedWeight, Scratch, SegmentSource, WeightCache, not_finite, stored_name,
 };
 use crate::Error;
-use crate::encoded::{check_decoded, pack, refuse_uncalibrated};
 use crate::error::BackendCall;
 use crate::executor::write;
 
@@ -48,6 +45,7 @@ pub struct Loader<'a> {
     inspector: Option<&'a dyn Inspector>,
     kept: Option<&'a KeptWeights>,
     calibrated: Option<&'a CalibratedWeights>,
+    cache: Option<&'a WeightCache>,
     initialise: Option<Initialise<'a>>,
     /// Initial values that wait for their params to be loaded, by the params' index.
     initial: HashMap<usize, Vec<f32>>,
@@ -69,6 +67,7 @@ impl<'a> Loader<'a> {
             inspector: None,
             kept: None,
             calibrated: None,
+            cache: None,
             initialise: None,
             initial: HashMap::new(),
         }
@@ -99,6 +98,12 @@ impl<'a> Loader<'a> {
     /// Takes the weights that were calibrated from `calibrated`.
     pub fn calibrated_by(self, calibrated: Option<&'a CalibratedWeights>) -> Self {
         Loader { calibrated, ..self }
+    }
+
+    /// Takes weights from `cache` and puts there those that it encodes, where they are of files. A
+    /// weight that an inspector is to see is encoded.
+    pub fn caching(self, cache: Option<&'a WeightCache>) -> Self {
+        Loader { cache, ..self }
     }
 
     /// What has been done so far.
@@ -273,70 +278,6 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Reads or draws a whole weight and encodes it into its ranges, unless it is kept.
-    fn packed(
-        &mut self,
-        ranges: &[BufferRange],
-        (index, param): (usize, &Param),
-        format: &Format,
-        (origin, quantizer): (Origin<'_>, &Chosen<dyn Quantizer>),
-    ) -> Result<(), Error> {
-        let weight_of = (param.name.as_str(), format);
-        if let Some(kept) = self.kept.filter(|_| self.inspector.is_none()) {
-            let put = |segment, at, part: &[u8]| self.put(ranges, segment, (at, part));
-            if let Some(checks) = kept.read(weight_of, put)? {
-                self.decode_checks.join(checks);
-                return Ok(());
-            }
-        }
-        let weight = self.scratch.floats(param.elements() as usize)?;
-        match origin {
-            Origin::Files(store) => {
-                let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
-                read_weight(store, &name, weight)?;
-            }
-            Origin::Random => {
-                let drawn = Drawn::new(param.init, self.seed, index as u32);
-                drawn.fill(weight, self.services);
-            }
-        }
-        let workspace = answer::encode_workspace(quantizer, format.shape)?;
-        let workspace = self.workspace.bytes(workspace as usize)?;
-        let is_drawn = matches!(origin, Origin::Random);
-        in_place(self.device, ranges, |segments| {
-            let filled = self.calibrated.map(|one| one.fill(weight_of, segments));
-            self.report.encode_nanos += if let Some(nanos) = filled.transpose()?.flatten() {
-                nanos
-            } else {
-                if !is_drawn {
-                    refuse_uncalibrated(quantizer, &param.name, format.shape)?;
-                }
-                let begin = Instant::now();
-                pack(quantizer, &param.name, format, weight, segments, workspace)?;
-                begin.elapsed().as_nanos() as u64
-            };
-            let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
-            let encoded = EncodedWeight {
-                param,
-                quantizer,
-                format,
-                dense: weight,
-                segments: &segments,
-            };
-            self.decode_checks.look(&encoded)?;
-            if let Some(inspector) = self.inspector {
-                inspector.inspect(&encoded)?;
-            }
-            check_decoded(quantizer, &param.name, format, weight, &segments)?;
-            if let Some(kept) = self.kept {
-                kept.put(weight_of, &segments, self.decode_checks.made());
-            }
-            Ok(())
-        })?;
-        self.report.encoded += 1;
-        Ok(())
-    }
-
     /// Copies a weight that the files hold packed into its ranges, a part at a time.
     fn saved(
         &mut self,
@@ -363,36 +304,4 @@ impl<'a> Loader<'a> {
         };
         self.device.upload(part, range, Stream(0)).during("upload")
     }
-}
-
-/// Lets `fill` write into device memory where the host can address it, else into a copy that is
-/// uploaded.
-fn in_place(
-    device: &dyn Device,
-    ranges: &[BufferRange],
-    fill: impl FnOnce(&mut [&mut [u8]]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let addresses: Option<Vec<_>> = ranges
-        .iter()
-        .map(|&range| device.host_address(range))
-        .collect();
-    if let Some(addresses) = addresses {
-        let mut segments: Vec<&mut [u8]> = addresses
-            .iter()
-            .zip(ranges)
-            // SAFETY: the ranges of a param are disjoint, allocated, and used by nobody else while
-            // it is loaded.
-            .map(|(address, range)| unsafe {
-                std::slice::from_raw_parts_mut(address.as_ptr(), range.bytes as usize)
-            })
-            .collect();
-        return fill(&mut segments);
-    }
-    let mut copies: Vec<Vec<u8>> = ranges.iter().map(|r| vec![0; r.bytes as usize]).collect();
-    let mut segments: Vec<&mut [u8]> = copies.iter_mut().map(Vec::as_mut_slice).collect();
-    fill(&mut segments)?;
-    let mut copies = copies.iter().zip(ranges);
-    copies
-        .try_for_each(|(copy, &range)| device.upload(copy, range, Stream(0)))
-        .during("upload")
 }

@@ -16,7 +16,7 @@ use espalier_system::stop::StopFlag;
 use super::member::{Member, agree, together};
 use super::{
     CalibratedWeights, DrawnBy, HostRegion, Initialise, Inspector, KeptWeights, LoadReport, Loader,
-    Origin, SegmentSource, Stage,
+    Origin, SegmentSource, Stage, WeightCache,
 };
 use crate::Error;
 use crate::error::BackendCall;
@@ -63,6 +63,8 @@ pub struct RankLoader<'a> {
     pub kept: Option<&'a KeptWeights>,
     /// Weights that were encoded with statistics of their inputs.
     pub calibrated: Option<&'a CalibratedWeights>,
+    /// The user's cache of packed weights.
+    pub cache: Option<&'a WeightCache>,
     /// Makes the values of params that begin from a weight.
     pub initialise: Option<Initialise<'a>>,
 }
@@ -85,10 +87,9 @@ impl RankLoader<'_> {
         let device = self.device.as_ref();
         let loader = Loader::new(device, self.services, self.seed);
         let loader = loader.drawing_by(self.drawn_by).shown_to(self.inspector);
-        let mut loader = loader
-            .keeping(self.kept)
-            .calibrated_by(self.calibrated)
-            .initialised_by(self.initialise);
+        let loader = loader.keeping(self.kept).caching(self.cache);
+        let loader = loader.calibrated_by(self.calibrated);
+        let mut loader = loader.initialised_by(self.initialise);
         let mut loaders = HashMap::new();
         for (unit, runs) in self.stage.layout.units.iter().enumerate() {
             let runs = runs.iter();

@@ -69,6 +69,6 @@ pub fn hash_json(value: &impl Serialize) -> String {
     hexadecimal(&hasher.finalize())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

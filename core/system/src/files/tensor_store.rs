@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use espalier_interface::DType;
+use espalier_interface::{DType, Services};
 use espalier_numeric::widen;
 use safetensors::Dtype;
 
@@ -16,6 +16,7 @@ use super::regular_file::open_regular;
 use super::safetensors_header::read_header;
 use super::safetensors_writer::interface_dtype;
 use super::shard_index::{Shard, read_index};
+use super::tree_hash::{PART_BYTES, TreeHash, in_parallel};
 
 /// Bytes of a file held in memory at once while a tensor is converted.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -178,6 +179,35 @@ impl TensorStore {
             return Err(self.wrong_elements(entry, out.len() as u64));
         }
         self.read_elements_f32(name, 0, out)
+    }
+
+    /// As [`TensorStore::read_tensor_f32`], by all threads of `services`. Returns a hash of the
+    /// stored bytes that were read, 64 hexadecimal digits: equal only where all of them are.
+    ///
+    /// # Errors
+    ///
+    /// As [`TensorStore::read_tensor_f32`].
+    pub fn read_hashed_f32(
+        &self,
+        name: &str,
+        out: &mut [f32],
+        services: &dyn Services,
+    ) -> Result<String, FileError> {
+        let entry = self.entry(name)?;
+        if entry.elements() != out.len() as u64 {
+            return Err(self.wrong_elements(entry, out.len() as u64));
+        }
+        let dtype = float(entry.dtype).ok_or_else(|| self.not_float(entry))?;
+        let width = dtype.bytes() as usize;
+        let parts = out.chunks_mut(PART_BYTES / width).enumerate();
+        let hashes = in_parallel(services, parts.collect(), |(index, out)| {
+            let mut bytes = vec![0; out.len() * width];
+            let offset = entry.bytes.start + (index * PART_BYTES) as u64;
+            self.read_at(entry, offset, &mut bytes)?;
+            widen(&bytes, dtype, out);
+            Ok(TreeHash::part(&bytes))
+        })?;
+        Ok(TreeHash::of(hashes).whole())
     }
 
     /// Reads the elements of tensor `name` from `first` on as f32, row-major, until `out` is full.

@@ -204,6 +204,10 @@ impl<'a> Begin<'a, '_> {
         if let Some(record) = record.filter(|_| writes) {
             record.write(&self.beginning.directory.file(ROWS_FILE))?;
         }
+        circumstances["packed_weights"] = json!({
+            "encoded": report.encoded,
+            "cached": report.cached,
+        });
         let loaded = LoadedModel {
             data: data.expect("a run without rows is refused before it begins"),
             team: Team::new(executors),

@@ -116,6 +116,11 @@ impl Outcome {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
     }
 
+    /// Whether standard error has `words`.
+    pub fn told(&self, words: &str) -> bool {
+        self.stderr.contains(words)
+    }
+
     /// Ended with `code` and without a panic; the last line has a next step and all of `words`,
     /// which are separated by ` | `. What a signal stopped is no error.
     pub fn refused(&self, case: &str, code: i32, words: &str) {

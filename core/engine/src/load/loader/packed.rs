@@ -1,0 +1,143 @@
+//! A dense weight and its quantizer -> packed segments in device memory: kept ones, cached ones, or
+//! encoded now.
+
+use std::time::{Duration, Instant};
+
+use espalier_compile::params::Param;
+use espalier_interface::format::Format;
+use espalier_interface::{BufferRange, Quantizer, Services};
+use espalier_numeric::{Drawn, first_not_finite};
+use espalier_registry::{Chosen, answer};
+use espalier_system::files::TensorStore;
+
+use super::super::in_place::in_place;
+use super::super::weight_cache::{CachedWeight, Took};
+use super::super::{EncodedWeight, Origin, WeightCache, not_finite, stored_name};
+use super::Loader;
+use crate::Error;
+use crate::encoded::{check_decoded, pack, refuse_uncalibrated};
+
+impl Loader<'_> {
+    /// Reads or draws a whole weight and encodes it into its ranges, unless it is kept or cached.
+    pub(super) fn packed(
+        &mut self,
+        ranges: &[BufferRange],
+        (index, param): (usize, &Param),
+        format: &Format,
+        (origin, quantizer): (Origin<'_>, &Chosen<dyn Quantizer>),
+    ) -> Result<(), Error> {
+        let weight_of = (param.name.as_str(), format);
+        if let Some(kept) = self.kept.filter(|_| self.inspector.is_none()) {
+            let put = |segment, at, part: &[u8]| self.put(ranges, segment, (at, part));
+            if let Some(checks) = kept.read(weight_of, put)? {
+                self.decode_checks.join(checks);
+                return Ok(());
+            }
+        }
+        let weight = self.scratch.floats(param.elements() as usize)?;
+        let of = (quantizer, format);
+        // What calibration encoded follows from rows, too, which are no part of the cache's keys.
+        let is_calibrated = self.calibrated.is_some_and(|one| one.holds(weight_of));
+        let cache = self.cache.filter(|_| !is_calibrated);
+        let (cached, reading) = match origin {
+            Origin::Files(store) => {
+                read_timed(store, param, cache, of, weight, self.services)?
+            }
+            Origin::Random => {
+                let drawn = Drawn::new(param.init, self.seed, index as u32);
+                drawn.fill(weight, self.services);
+                (None, Duration::ZERO)
+            }
+        };
+        let workspace = answer::encode_workspace(quantizer, format.shape)?;
+        let workspace = self.workspace.bytes(workspace as usize)?;
+        in_place(self.device, ranges, |segments| {
+            let entry = cached.as_ref().filter(|_| self.inspector.is_none());
+            if let Some(checks) = entry.and_then(|entry| entry.read(segments, self.services)) {
+                if let Some(kept) = self.kept {
+                    kept.put(weight_of, &shared(segments), &checks);
+                }
+                self.decode_checks.join(checks);
+                self.report.cached += 1;
+                return Ok(());
+            }
+            if let Origin::Files(store) = origin {
+                check_finite(store, param, weight)?;
+            }
+            let filled = self.calibrated.map(|one| one.fill(weight_of, segments));
+            let packing = if let Some(took) = filled.transpose()?.flatten() {
+                Duration::from_nanos(took)
+            } else {
+                if let Origin::Files(_) = origin {
+                    refuse_uncalibrated(quantizer, &param.name, format.shape)?;
+                }
+                let begin = Instant::now();
+                pack(quantizer, &param.name, format, weight, segments, workspace)?;
+                begin.elapsed()
+            };
+            self.report.encode_nanos += packing.as_nanos() as u64;
+            let segments = shared(segments);
+            let encoded = EncodedWeight {
+                param,
+                quantizer,
+                format,
+                dense: weight,
+                segments: &segments,
+            };
+            self.decode_checks.look(&encoded)?;
+            if let Some(inspector) = self.inspector {
+                inspector.inspect(&encoded)?;
+            }
+            check_decoded(quantizer, &param.name, format, weight, &segments)?;
+            let checks = self.decode_checks.made();
+            if let Some(kept) = self.kept {
+                kept.put(weight_of, &segments, checks);
+            }
+            if let Some(entry) = &cached {
+                let took = Took { reading, packing };
+                entry.put((&param.name, took), &segments, checks, self.services);
+            }
+            self.report.encoded += 1;
+            Ok(())
+        })
+    }
+}
+
+/// Reads a whole weight; returns its place in the cache, where it is looked for, and the time that
+/// reading takes.
+fn read_timed<'c>(
+    store: &TensorStore,
+    param: &Param,
+    cache: Option<&'c WeightCache>,
+    (quantizer, format): (&Chosen<dyn Quantizer>, &Format),
+    weight: &mut [f32],
+    services: &dyn Services,
+) -> Result<(Option<CachedWeight<'c>>, Duration), Error> {
+    let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+    let Some(cache) = cache.filter(|cache| cache.wants(quantizer)) else {
+        store.read_tensor_f32(&name, weight)?;
+        return Ok((None, Duration::ZERO));
+    };
+    if cache.is_new(quantizer) {
+        // The first read pays for new memory and a cold disk, and is not timed.
+        store.read_hashed_f32(&name, weight, services)?;
+    }
+    let begin = Instant::now();
+    let hash = store.read_hashed_f32(&name, weight, services)?;
+    let reading = begin.elapsed();
+    let dtype = store.entry(&name)?.dtype;
+    Ok((cache.weight((quantizer, format), (dtype, &hash)), reading))
+}
+
+/// Refuses a weight with a number that is not finite.
+fn check_finite(store: &TensorStore, param: &Param, weight: &[f32]) -> Result<(), Error> {
+    let Some(at) = first_not_finite(weight) else {
+        return Ok(());
+    };
+    let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+    Err(not_finite(&name, store, at as u64))
+}
+
+fn shared<'s>(segments: &'s [&mut [u8]]) -> Vec<&'s [u8]> {
+    segments.iter().map(|segment| &**segment).collect()
+}

@@ -1,0 +1,74 @@
+//! Bytes in parts -> one SHA-256, whose parts several threads hash.
+
+use std::sync::Mutex;
+
+use espalier_interface::Services;
+use sha2::{Digest, Sha256};
+
+use super::file_hash::hexadecimal;
+
+/// Bytes of a part: a thread that reads one holds no more.
+pub(super) const PART_BYTES: usize = 256 << 10;
+
+/// The SHA-256 of each part of [`PART_BYTES`] bytes, the last one shorter. The hash of the whole is
+/// that of these hashes, so it differs from the SHA-256 of the bytes.
+#[derive(Debug)]
+pub(super) struct TreeHash(Vec<[u8; 32]>);
+
+impl TreeHash {
+    /// That of parts whose hashes are `parts`, in order.
+    pub fn of(parts: Vec<[u8; 32]>) -> Self {
+        TreeHash(parts)
+    }
+
+    /// The hash of one part.
+    pub fn part(bytes: &[u8]) -> [u8; 32] {
+        Sha256::digest(bytes).into()
+    }
+
+    /// The hash of the whole, 64 lower-case hexadecimal digits.
+    pub fn whole(&self) -> String {
+        let mut hasher = Sha256::new();
+        self.0.iter().for_each(|part| hasher.update(part));
+        hexadecimal(&hasher.finalize())
+    }
+}
+
+/// `work` on each of `parts` by the threads of `services`; its results, in the order of the parts.
+///
+/// # Errors
+/// That of the first part whose work failed.
+pub(super) fn in_parallel<P: Send, T: Send, E: Send>(
+    services: &dyn Services,
+    parts: Vec<P>,
+    work: impl Fn(P) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let parts: Vec<Mutex<Option<P>>> = parts.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let done: Vec<Mutex<Option<Result<T, E>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
+    services.parallel_for(parts.len(), &|index| {
+        let part = parts[index].lock().expect("no work panics").take();
+        let result = work(part.expect("each index comes once"));
+        *done[index].lock().expect("no work panics") = Some(result);
+    });
+    let done = done.into_iter().map(|one| one.into_inner());
+    done.map(|one| one.expect("no work panics").expect("each index comes once"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_content_of_parts_decide() {
+        let whole = |parts: &[&[u8]]| {
+            let parts = parts.iter().map(|part| TreeHash::part(part));
+            TreeHash::of(parts.collect()).whole()
+        };
+        let first = whole(&[b"a", b"b"]);
+        assert_eq!(first, whole(&[b"a", b"b"]));
+        assert_ne!(first, whole(&[b"b", b"a"]));
+        assert_ne!(first, whole(&[b"ab"]));
+        assert_ne!(first, whole(&[b"a"]));
+    }
+}
