@@ -19,6 +19,7 @@ const BASE: &str = "models/base";
 /// Runs all checks of an adapter.
 pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
+    declared::created(subject, suite);
     suite.check(
         "adapt.params",
         "params have names of their own, shapes with elements, finite beginnings, and a join that uses them",

@@ -6,8 +6,8 @@ use espalier_interface::abi::descriptor::{ComponentDescriptor, OptionDescriptor}
 use espalier_interface::range;
 use serde_json::Value as Json;
 
-use crate::Suite;
-use crate::checked::{Checked, ensure};
+use crate::checked::{Checked, Fault, calm, ensure};
+use crate::{Subject, Suite, Threads};
 
 /// Checks names, documentation and defaults.
 pub fn check(component: &ComponentDescriptor, suite: &mut Suite) {
@@ -28,6 +28,22 @@ pub fn check(component: &ComponentDescriptor, suite: &mut Suite) {
             Ok(())
         },
     );
+}
+
+/// Checks that the component can be made. Where it cannot, no further check is run.
+pub fn created<T: ?Sized>(subject: &Subject<'_, T>, suite: &mut Suite) {
+    let make = || {
+        let defaults = &subject.option_sets()[0];
+        let made = calm(|| Ok(subject.make(&defaults.options, Threads::new(1))));
+        let at = |fault: Fault| fault.at(&format!("create with {}", defaults.label));
+        made.map_err(at)?.map_err(|error| at(error.into()))
+    };
+    let made = make();
+    let (hinders, outcome) = (made.is_err(), made.map(drop));
+    suite.check("create", "its default options make a component", || outcome);
+    if hinders {
+        suite.skip_rest("the component cannot be made: see `create`");
+    }
 }
 
 fn of_option(option: &OptionDescriptor) -> Checked {

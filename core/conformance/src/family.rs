@@ -20,6 +20,7 @@ const MOST_TIME: Duration = Duration::from_secs(10);
 /// Runs all checks of a family, with `config` or the one in its capability `sample_config`.
 pub fn family(subject: &Subject<'_, dyn Family>, config: Option<&Json>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
+    declared::created(subject, suite);
     let config = sample(subject, config);
     suite.check(
         "describe.model",

@@ -23,6 +23,7 @@ use crate::{Subject, Suite, declared};
 /// Runs all checks of a quantizer.
 pub fn quantizer(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
+    declared::created(subject, suite);
     options::check(subject, suite);
     encoding::check(subject, suite);
     decoding::check(subject, suite);

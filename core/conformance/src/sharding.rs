@@ -12,6 +12,7 @@ const WORLDS: std::ops::RangeInclusive<u32> = 1..=7;
 /// Runs all checks of a sharding strategy.
 pub fn sharding(subject: &Subject<'_, dyn Sharding>, suite: &mut Suite) {
     declared::check(&subject.component, suite);
+    declared::created(subject, suite);
     suite.check(
         "schedule.valid",
         "for 1 to 7 ranks and models of many sizes the schedule is valid, or the world is rejected with INVALID and a message",

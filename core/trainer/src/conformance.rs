@@ -22,6 +22,7 @@ use espalier_engine::ranks::launch;
 use espalier_interface::search::SearchSpec;
 use espalier_interface::{ErrorCode, PluginError};
 use espalier_registry::{Chosen, Defaults, PluginFailure, Registry, RegistryError};
+use espalier_system::failure::UsageError;
 use espalier_system::threads::HostServices;
 use serde_json::{Map, Value as Json};
 
@@ -60,12 +61,29 @@ pub struct Subject<'a> {
 /// [`Error::Registry`] for an unknown name or a library that cannot be opened, [`Error::Config`]
 /// for an invalid config.
 pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report, Error> {
+    check_only(subject, &[], watch)
+}
+
+/// As [`check`], of the checks alone that `only` names, or whose names begin so; empty: all. The
+/// check of an encoder's bounds is always among them: the others rely on it.
+///
+/// # Errors
+/// As [`check`]; [`Error::Usage`] where a name is that of no check.
+pub fn check_only(
+    subject: &Subject<'_>,
+    only: &[String],
+    watch: impl FnMut(&Check),
+) -> Result<Report, Error> {
     let component = subject.registry.component(subject.name)?;
     let resolved = resolve(subject.sources)?;
     let section = resolved.config().section(&component.role, subject.name);
     let options = section.cloned().unwrap_or_default();
     let defaults = Defaults::of_program()?;
-    let mut suite = Suite::watched(subject.name, watch);
+    let asked: Vec<String> = match only {
+        [] => Vec::new(),
+        only => only.iter().cloned().chain([BOUNDS.to_owned()]).collect(),
+    };
+    let mut suite = Suite::watched(subject.name, watch).only(&asked);
     match component.role.as_str() {
         "quantizer" => subject.quantizer(&options, &resolved, defaults, &mut suite),
         "adapter" => subject.adapter(&options, &mut suite),
@@ -77,7 +95,13 @@ pub fn check(subject: &Subject<'_>, watch: impl FnMut(&Check)) -> Result<Report,
             Err(Fault::Failed(format!("no checks for a {role}")))
         }),
     }
-    Ok(suite.finish())
+    match only.iter().find(|name| !suite.has(name)) {
+        None => Ok(suite.finish()),
+        Some(name) => Err(Error::Usage(UsageError {
+            message: format!("no check of a {} is called `{name}`", component.role),
+            next_step: format!("name one of these: {}", suite.names().join(", ")),
+        })),
+    }
 }
 
 /// The first failed check of a report as an error that names plugin and check.

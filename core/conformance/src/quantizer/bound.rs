@@ -28,7 +28,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     suite.check(
         "error.blocks",
         "in weights whose blocks have two values each, of other sizes than their neighbours', every element is near its own",
-        || each(subject, blocks),
+        || each(subject, |case| blocks(subject, case)),
     );
     suite.check(
         "error.bound",
@@ -44,7 +44,7 @@ fn size_of(block: u64) -> f32 {
 
 const LARGEST: f64 = 16.0;
 
-fn blocks(case: &Case<'_>) -> Checked {
+fn blocks(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked {
     let resolution = Resolution::of(&case.format);
     let cols = case.shape[1];
     let weight = match resolution {
@@ -54,7 +54,7 @@ fn blocks(case: &Case<'_>) -> Checked {
             size_of,
         ),
         // The blocks are not known, so all have one magnitude.
-        None if bits(&case.format) < 3.0 => {
+        None if bits_of_large(subject, case)? < 3.0 => {
             let why = "with fewer than 3 bits and no description, single elements are not bound";
             return Err(Fault::Skipped(why.to_owned()));
         }
@@ -112,11 +112,7 @@ fn bounds(
     weight: &[f32],
 ) -> Checked<Vec<f64>> {
     let Some(resolution) = Resolution::of(&case.format) else {
-        // Small weights take more bytes per element than large ones without being more exact.
-        let large = subject.make(&case.set.options, crate::Threads::new(1))?;
-        let large = large
-            .format([512, 4096])
-            .map_or_else(|_| bits(&case.format), |f| bits(&f));
+        let large = bits_of_large(subject, case)?;
         let bound = WORST.min(CALLBACK_FACTOR / (large.exp2() - 1.0));
         return Ok(vec![bound; weight.len()]);
     };
@@ -144,6 +140,14 @@ fn bounds(
 fn rms(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = numbers.len() as f64;
     (numbers.map(|x| x * x).sum::<f64>() / count).sqrt()
+}
+
+/// Bits per element of a large weight. Small ones take more without being more exact: a codebook, or
+/// what else there is once a weight, counts there as if it were codes.
+fn bits_of_large(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked<f64> {
+    let quantizer = subject.make(&case.set.options, crate::Threads::new(1))?;
+    let large = quantizer.format([512, 4096]);
+    Ok(large.map_or_else(|_| bits(&case.format), |format| bits(&format)))
 }
 
 /// Bits per element, all segments together.

@@ -10,6 +10,7 @@ use super::ConfigArguments;
 #[command(after_help = "Examples:\n  \
     host plugins check target/release/libmy_quantizer.so\n  \
     host plugins check libmy_quantizer.so --set quantizer.my-quantizer.block_size=32\n  \
+    host plugins check libmy_quantizer.so --only error.blocks\n  \
     host plugins check nf4 --json\n\n\
     Every component is tried with its defaults and with the bounds and alternatives of its options;\n\
     one that --set gives keeps that value. Exit code 5 where a check failed.")]
@@ -19,6 +20,9 @@ pub struct CheckArguments {
     /// Check only the library's component of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub component: Vec<String>,
+    /// Run only the checks of this name, or whose names begin so: `error`, `train`; may be repeated
+    #[arg(long, value_name = "CHECK")]
+    pub only: Vec<String>,
     /// For a model family: the config.json to try, instead of its own sample
     #[arg(long, value_name = "FILE")]
     pub model_config: Option<PathBuf>,

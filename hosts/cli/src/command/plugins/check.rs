@@ -34,12 +34,13 @@ pub fn run(arguments: &CheckArguments, out: &mut dyn Write) -> Result<()> {
             config: config.as_ref(),
         };
         if arguments.json {
-            reports.push(conformance::check(&subject, |_| ())?);
+            let checked = conformance::check_only(&subject, &arguments.only, |_| ());
+            reports.push(checked?);
             continue;
         }
         writeln!(out, "{name} ({}), {}", component.role, component.location())?;
         let mut written = Ok(());
-        let report = conformance::check(&subject, |check| {
+        let report = conformance::check_only(&subject, &arguments.only, |check| {
             let line = write_check(check, out).and_then(|()| out.flush());
             written = std::mem::replace(&mut written, Ok(())).and(line);
         })?;
