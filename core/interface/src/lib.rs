@@ -18,6 +18,7 @@ pub mod model;
 pub mod op;
 pub mod optimizer;
 mod options;
+mod pieces;
 pub mod random;
 pub mod range;
 mod role;
@@ -25,6 +26,7 @@ pub mod saved_form;
 pub mod schedule;
 pub mod search;
 mod services;
+pub mod small_float;
 pub mod stochastic;
 
 pub use declaration::{Component, Create, Declaration, Instance};
@@ -33,6 +35,7 @@ pub use dtype::DType;
 pub use error::{ErrorCode, PluginError, Result};
 pub use init::Init;
 pub use options::{OptionKind, OptionSpec, Options};
+pub use pieces::{f32_workspace, f32_workspace_bytes, in_pieces};
 pub use role::*;
 pub use services::{LogLevel, Serial, Services};
 

@@ -6,14 +6,14 @@
 //! it. It builds its matrix products and their gradients from it, and moves the packed bytes into
 //! checkpoints.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
 };
 use espalier_interface::{
     Component, DType, ErrorCode, Instance, OptionKind, OptionSpec, PluginError, Quantizer, Result,
-    Role, Services,
+    Role, Services, in_pieces,
 };
 
 /// The name by which users choose it: `--plugins my-plugin`.
@@ -89,18 +89,16 @@ impl Quantizer for Absmax {
             return Err(PluginError::invalid("expected two segments"));
         };
         // Cut weight and segments into pieces that share no byte, and let the host's threads take
-        // them. A plugin starts no threads of its own.
+        // them. A plugin starts no threads of its own. For numbers of other widths see
+        // `small_float` of the interface; `f32_workspace` gives a workspace as numbers.
         let block = self.block_size as usize;
         let at_once = block * BLOCKS_AT_ONCE;
         let pieces: Vec<_> = weight
             .chunks(at_once)
             .zip(codes.chunks_mut(at_once / 2))
             .zip(absmax.chunks_mut(4 * BLOCKS_AT_ONCE))
-            .map(Mutex::new)
             .collect();
-        self.services.parallel_for(pieces.len(), &|index| {
-            let mut piece = pieces[index].lock().expect("each piece is taken once");
-            let ((weight, codes), absmax) = &mut *piece;
+        in_pieces(&*self.services, pieces, |((weight, codes), absmax)| {
             let blocks = weight.chunks(block).zip(codes.chunks_mut(block / 2));
             for ((weight, codes), absmax) in blocks.zip(absmax.chunks_exact_mut(4)) {
                 absmax.copy_from_slice(&encode_block(weight, codes).to_le_bytes());
@@ -109,6 +107,10 @@ impl Quantizer for Absmax {
         Ok(())
     }
 }
+
+// `host quantize` writes weights of quantizers that have a saved form: `saved_form`,
+// `quantization_config` and `options_from_saved` of the trait `Quantizer`, which this one leaves at
+// their defaults. `host quantize --decoded` needs none.
 
 /// Writes a block's codes, two a byte, the first in the low half, and returns its largest
 /// magnitude.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::root::{ABI_MAJOR, ABI_MINOR};
+use crate::OptionSpec;
 use crate::declaration::Declaration;
 
 /// First bytes of the section.
@@ -135,6 +136,7 @@ const fn text(declaration: &Declaration, out: &mut [u8], mut at: usize) -> usize
             at = raw(out, at, ",\"type\":");
             at = quoted(out, at, option.kind.0);
             at = raw(out, at, ",\"default\":");
+            check_default(option);
             at = raw(out, at, option.default);
             at = raw(out, at, ",\"range\":");
             at = quoted(out, at, option.range);
@@ -158,6 +160,47 @@ const fn text(declaration: &Declaration, out: &mut [u8], mut at: usize) -> usize
         i += 1;
     }
     raw(out, at, "]}")
+}
+
+/// Refuses a default that begins as no JSON of its option's type does. The compiler reports it, not
+/// the host that cannot read the library.
+const fn check_default(option: &OptionSpec) {
+    let (kind, default) = (option.kind.0.as_bytes(), option.default.as_bytes());
+    let first = if default.is_empty() { 0 } else { default[0] };
+    if is(default, b"null") {
+        return;
+    }
+    if is(kind, b"text") || is(kind, b"texts") {
+        let is_list = is(kind, b"texts") && first == b'[';
+        let is_quoted = default.len() > 1 && first == b'"' && default[default.len() - 1] == b'"';
+        assert!(
+            is_list || is_quoted,
+            "the default of a text option is JSON, with quotes of its own: default: \"\\\"nearest\\\"\""
+        );
+    } else if is(kind, b"bool") {
+        let is_bool = is(default, b"true") || is(default, b"false");
+        assert!(
+            is_bool,
+            "the default of a bool option is \"true\" or \"false\""
+        );
+    } else if is(kind, b"integer") || is(kind, b"number") {
+        let is_number = first == b'-' || first.is_ascii_digit();
+        assert!(is_number, "the default of a number is JSON, such as \"64\"");
+    } else if is(kind, b"integer_table") || is(kind, b"number_table") {
+        assert!(
+            first == b'{',
+            "the default of a table is JSON, such as an opening and a closing brace"
+        );
+    }
+}
+
+/// Whether two texts are equal.
+const fn is(one: &[u8], other: &[u8]) -> bool {
+    let mut i = 0;
+    while i < one.len() && i < other.len() && one[i] == other[i] {
+        i += 1;
+    }
+    i == one.len() && i == other.len()
 }
 
 const fn byte(out: &mut [u8], at: usize, byte: u8) -> usize {
@@ -243,6 +286,51 @@ mod tests {
         assert_eq!(component.doc, "says \"hello\"");
         assert_eq!(component.options[0].default, 4);
         assert_eq!(component.capabilities["deterministic"], "yes");
+    }
+
+    /// The length of a declaration with one option of this kind and default.
+    fn with_default(kind: OptionKind, default: &'static str) -> usize {
+        let options: &'static [OptionSpec] = Box::leak(Box::new([OptionSpec {
+            kind,
+            default,
+            ..COMPONENT.options[0]
+        }]));
+        let components: &'static [Component] = Box::leak(Box::new([Component {
+            options,
+            ..COMPONENT
+        }]));
+        length(&Declaration {
+            components,
+            ..DECLARATION
+        })
+    }
+
+    #[test]
+    fn defaults_of_the_form_of_their_type_are_written() {
+        for (kind, default) in [
+            (OptionKind::TEXT, "\"nearest\""),
+            (OptionKind::TEXT, "null"),
+            (OptionKind::TEXTS, "[\"a\"]"),
+            (OptionKind::TEXTS, "\"a\""),
+            (OptionKind::BOOL, "true"),
+            (OptionKind::NUMBER, "-1e-3"),
+            (OptionKind::INTEGER_TABLE, "{}"),
+            (OptionKind("another"), "anything"),
+        ] {
+            assert!(with_default(kind, default) > default.len());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "quotes of its own")]
+    fn a_text_default_without_inner_quotes_fails() {
+        with_default(OptionKind::TEXT, "nearest");
+    }
+
+    #[test]
+    #[should_panic(expected = "such as \"64\"")]
+    fn a_number_that_is_none_fails() {
+        with_default(OptionKind::INTEGER, "many");
     }
 
     #[test]

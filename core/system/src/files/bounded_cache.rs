@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use espalier_interface::Services;
+use espalier_interface::{Services, in_pieces};
 use serde_json::Value as Json;
 use tempfile::Builder;
 
@@ -22,7 +22,7 @@ use super::atomic_file::{free_bytes, write_error};
 use super::file_kind::FileKind;
 use super::lock::wait_for;
 use super::regular_file::open_regular;
-use super::tree_hash::{PART_BYTES, TreeHash, in_parallel};
+use super::tree_hash::{PART_BYTES, TreeHash};
 
 /// The ending of an entry's name, after its key.
 const ENDING: &str = ".packed";
@@ -142,10 +142,7 @@ impl BoundedCache {
         let mut hashes = vec![TreeHash::part(about.as_bytes())];
         for segment in segments {
             let parts = segment.chunks(PART_BYTES).collect();
-            let hashed = in_parallel(services, parts, |part| {
-                Ok::<_, FileError>(TreeHash::part(part))
-            });
-            hashes.extend(hashed?);
+            hashes.extend(in_pieces(services, parts, TreeHash::part));
         }
         let head = format!("{}\n{about}", TreeHash::of(hashes).whole());
         let bytes = segments
@@ -338,10 +335,11 @@ fn read_entry(
             parts.push((std::mem::replace(&mut offset, after), part));
         }
     }
-    let hashed = in_parallel(services, parts, |(offset, part)| {
+    let hashed = in_pieces(services, parts, |(offset, part): (u64, &mut [u8])| {
         file.read_exact_at(part, offset)?;
-        Ok::<_, io::Error>(TreeHash::part(part))
+        Ok(TreeHash::part(part))
     });
+    let hashed: io::Result<Vec<_>> = hashed.into_iter().collect();
     let mut hashes = vec![TreeHash::part(head.about.as_bytes())];
     hashes.extend(hashed.map_err(|error| error.to_string())?);
     let whole = TreeHash::of(hashes).whole();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use espalier_interface::{DType, Services};
+use espalier_interface::{DType, Services, in_pieces};
 use espalier_numeric::widen;
 use safetensors::Dtype;
 
@@ -16,7 +16,7 @@ use super::regular_file::open_regular;
 use super::safetensors_header::read_header;
 use super::safetensors_writer::interface_dtype;
 use super::shard_index::{Shard, read_index};
-use super::tree_hash::{PART_BYTES, TreeHash, in_parallel};
+use super::tree_hash::{PART_BYTES, TreeHash};
 
 /// Bytes of a file held in memory at once while a tensor is converted.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -200,13 +200,14 @@ impl TensorStore {
         let dtype = float(entry.dtype).ok_or_else(|| self.not_float(entry))?;
         let width = dtype.bytes() as usize;
         let parts = out.chunks_mut(PART_BYTES / width).enumerate();
-        let hashes = in_parallel(services, parts.collect(), |(index, out)| {
+        let hashes = in_pieces(services, parts.collect(), |(index, out)| {
             let mut bytes = vec![0; out.len() * width];
             let offset = entry.bytes.start + (index * PART_BYTES) as u64;
             self.read_at(entry, offset, &mut bytes)?;
             widen(&bytes, dtype, out);
             Ok(TreeHash::part(&bytes))
-        })?;
+        });
+        let hashes: Vec<_> = hashes.into_iter().collect::<Result<_, FileError>>()?;
         Ok(TreeHash::of(hashes).whole())
     }
 

@@ -1,8 +1,5 @@
 //! Bytes in parts -> one SHA-256, whose parts several threads hash.
 
-use std::sync::Mutex;
-
-use espalier_interface::Services;
 use sha2::{Digest, Sha256};
 
 use super::file_hash::hexadecimal;
@@ -32,27 +29,6 @@ impl TreeHash {
         self.0.iter().for_each(|part| hasher.update(part));
         hexadecimal(&hasher.finalize())
     }
-}
-
-/// `work` on each of `parts` by the threads of `services`; its results, in the order of the parts.
-///
-/// # Errors
-/// That of the first part whose work failed.
-pub(super) fn in_parallel<P: Send, T: Send, E: Send>(
-    services: &dyn Services,
-    parts: Vec<P>,
-    work: impl Fn(P) -> Result<T, E> + Sync,
-) -> Result<Vec<T>, E> {
-    let parts: Vec<Mutex<Option<P>>> = parts.into_iter().map(|one| Mutex::new(Some(one))).collect();
-    let done: Vec<Mutex<Option<Result<T, E>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
-    services.parallel_for(parts.len(), &|index| {
-        let part = parts[index].lock().expect("no work panics").take();
-        let result = work(part.expect("each index comes once"));
-        *done[index].lock().expect("no work panics") = Some(result);
-    });
-    let done = done.into_iter().map(|one| one.into_inner());
-    done.map(|one| one.expect("no work panics").expect("each index comes once"))
-        .collect()
 }
 
 #[cfg(test)]
