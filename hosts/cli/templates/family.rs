@@ -58,7 +58,7 @@ impl Numbers {
             head_dim: count(config, "head_dim", Some(width / heads))?,
             max_positions: count(config, "max_position_embeddings", None)?,
             norm_eps: positive(config, "rms_norm_eps", 1e-6)?,
-            rope_theta: positive(config, "rope_theta", 10_000.0)?,
+            rope_theta: rope_theta(config)?,
             tied_head: flag(config, "tie_word_embeddings")?,
         };
         let refuse = |what: String| Err(PluginError::invalid(format!("config.json: {what}")));
@@ -80,23 +80,7 @@ impl Numbers {
                 "`head_dim` is {found}, expected an even number up to 4096"
             ));
         }
-        // Refuse features that the graphs below do not compute: ignoring one would silently train
-        // another model.
-        for key in [
-            "rope_scaling",
-            "sliding_window",
-            "attention_bias",
-            "mlp_bias",
-        ] {
-            match config.get(key) {
-                None | Some(Json::Null | Json::Bool(false)) => {}
-                Some(found) => {
-                    return Err(PluginError::unsupported(format!(
-                        "config.json: `{key}` is {found}, which this family does not do"
-                    )));
-                }
-            }
-        }
+        refuse_unknown(config)?;
         Ok(numbers)
     }
 
@@ -284,6 +268,84 @@ fn kind_of(name: &str) -> ParamKind {
         _ if name.ends_with("norm.weight") => ParamKind::Norm,
         _ => ParamKind::Linear,
     }
+}
+
+/// The keys that `Numbers::read` and `rope_theta` read.
+const READ: &str = "\
+    head_dim hidden_size intermediate_size max_position_embeddings num_attention_heads \
+    num_hidden_layers num_key_value_heads rms_norm_eps rope_parameters rope_scaling \
+    rope_theta tie_word_embeddings vocab_size";
+
+/// Keys that change nothing of the model: names, tokens, the dtype of the files, how the model was
+/// initialised and trained, what a program returns.
+const HARMLESS: &str = "\
+    _name_or_path architectures auto_map bos_token_id dtype eos_token_id id2label \
+    initializer_range label2id model_type output_attentions output_hidden_states \
+    pad_token_id pretraining_tp quantization_config return_dict torch_dtype \
+    transformers_version use_cache";
+
+/// Keys that are harmless with this value, as JSON; null is harmless in every key.
+const HARMLESS_IF: &[(&str, &str)] = &[
+    ("attention_bias", "false"),
+    ("attention_dropout", "0.0"),
+    ("chunk_size_feed_forward", "0"),
+    ("hidden_act", "\"silu\""),
+    ("is_encoder_decoder", "false"),
+    ("mlp_bias", "false"),
+    ("sliding_window", "false"),
+    ("use_sliding_window", "false"),
+];
+
+/// Refuses every key that is not known to be harmless: the graphs above do not compute what it asks
+/// for, and ignoring it could silently train another model. Add a key to a list once you know.
+fn refuse_unknown(config: &Json) -> Result<()> {
+    for (key, value) in config.as_object().into_iter().flatten() {
+        let is_same = |harmless: &str| {
+            let number = harmless.parse::<f64>().ok();
+            value.to_string() == harmless || number.is_some() && number == value.as_f64()
+        };
+        let mut known = READ.split(' ').chain(HARMLESS.split(' '));
+        let is_harmless = value.is_null()
+            || known.any(|known| known == key)
+            || HARMLESS_IF
+                .iter()
+                .any(|(known, harmless)| known == key && is_same(harmless));
+        if !is_harmless {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}` is {value:.60}, which this family does not know"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The base of the rotary embedding: `rope_theta` of `rope_parameters`, as transformers 5 writes it,
+/// else of the config itself, as earlier versions did. Scaled embeddings are refused.
+fn rope_theta(config: &Json) -> Result<f64> {
+    let theta = positive(config, "rope_theta", 10_000.0)?;
+    let mut inner = None;
+    for key in ["rope_parameters", "rope_scaling"] {
+        let Some(rope) = get(config, key) else {
+            continue;
+        };
+        let refuse = |what: String| {
+            let message = format!("config.json: `{key}`: {what}, which this family does not do");
+            Err(PluginError::unsupported(message))
+        };
+        let Some(fields) = rope.as_object() else {
+            return Err(expected(config, key, "an object"));
+        };
+        for (name, value) in fields {
+            match (name.as_str(), value) {
+                (_, Json::Null) => {}
+                ("rope_theta", _) => inner = Some(positive(rope, "rope_theta", theta)?),
+                ("rope_type" | "type", Json::String(kind)) if kind == "default" => {}
+                ("partial_rotary_factor", value) if value.as_f64() == Some(1.0) => {}
+                (name, value) => return refuse(format!("`{name}` is {value:.60}")),
+            }
+        }
+    }
+    Ok(inner.unwrap_or(theta))
 }
 
 /// The value of `key`; null counts as left out.
