@@ -10,6 +10,7 @@ mod inventory;
 mod kept_weights;
 mod loader;
 mod member;
+mod packing_error;
 mod rank_loader;
 mod saved_weight;
 mod scratch;
@@ -41,6 +42,7 @@ pub use kept_weights::KeptWeights;
 pub use loader::Loader;
 pub use member::Member;
 pub use member::{agree, together};
+pub use packing_error::{PackingError, told_errors};
 pub use rank_loader::{LoadedRun, RankLoader};
 pub use saved_weight::SavedWeight;
 pub use saved_weight::stored_float;
@@ -113,6 +115,8 @@ pub struct LoadReport {
     pub placed: u64,
     /// Nanoseconds spent in encoders and in checking their scales.
     pub encode_nanos: u64,
+    /// The error of each weight that was packed, now or when it was cached.
+    pub errors: Vec<PackingError>,
     /// The decode checks, one per format.
     pub decode_checks: Vec<DecodeCheck>,
 }
@@ -126,6 +130,7 @@ impl std::ops::Add for LoadReport {
             cached: self.cached + other.cached,
             placed: self.placed + other.placed,
             encode_nanos: self.encode_nanos + other.encode_nanos,
+            errors: [self.errors, other.errors].concat(),
             decode_checks: decode_check::merged(self.decode_checks, other.decode_checks),
         }
     }

@@ -37,6 +37,7 @@ impl Place {
         let more = format!("--plugins nf4,lora --out {out} {more}");
         let (outcome, _) = self.host(&RunFolder::words("m", &more));
         outcome.succeeded();
+        assert!(outcome.told(&format!("{PACKED} packed weights are 0.")));
         self.counts(out)
     }
 
@@ -98,6 +99,16 @@ fn a_second_run_encodes_nothing_and_gives_the_same_bits() {
     outcome.succeeded();
     let expected = format!("took {PACKED} of {PACKED} packed weights");
     assert!(outcome.told(&expected), "no {expected:?}");
+    // Errors are those of the run that packed.
+    let errors = |out: &str| run(out)["packed_weights"]["errors"].clone();
+    assert_eq!(errors("second"), errors("off"));
+    let errors = errors("off");
+    let errors = errors.as_array().expect("errors");
+    assert_eq!(errors.len() as u64, PACKED);
+    let known = errors
+        .iter()
+        .map(|one| one["error"].as_f64().expect("a number"));
+    assert!(known.into_iter().all(|error| (0.05..0.12).contains(&error)));
 }
 
 #[test]
@@ -160,4 +171,47 @@ fn the_cache_is_listed_and_cleared() {
     );
     assert_eq!(place.cached_bytes()["bytes"], 0);
     assert_eq!(place.train("again", ALL), [PACKED, 0]);
+}
+
+#[test]
+fn decoded_weights_are_written_under_the_names_of_the_dense_model() {
+    let place = Place::new();
+    let quantize = |more: &str| {
+        let line = format!("quantize --model m --plugins nf4 {more}");
+        let (outcome, told) = place.host(&words(&line));
+        outcome.succeeded();
+        told
+    };
+    let told = quantize("--decoded --out decoded");
+    assert!(
+        told.starts_with(&format!("{PACKED} weights decoded")),
+        "{told}"
+    );
+    // The packed model, unpacked in the same dtype, has the same weights.
+    quantize("--out packed");
+    let line = "merge --model packed --dtype f32 --out unpacked";
+    let (outcome, _) = place.host(&words(line));
+    outcome.succeeded();
+    let weights = |folder: &str| {
+        let path = place.0.path(&format!("{folder}/model.safetensors"));
+        let mut weights = Weights(fs::read(path).expect("weights"));
+        let mut names = Vec::new();
+        weights.header(|header| {
+            let tensors = header.as_object().expect("a header").keys();
+            names.extend(tensors.filter(|name| *name != "__metadata__").cloned());
+        });
+        let tensors = names
+            .into_iter()
+            .map(|name| (weights.data(&name).to_vec(), name));
+        let mut tensors: Vec<_> = tensors.collect();
+        tensors.sort();
+        tensors
+    };
+    let (decoded, unpacked) = (weights("decoded"), weights("unpacked"));
+    assert_eq!(decoded.len(), 21);
+    assert!(decoded == unpacked);
+    let config: Json = serde_json::from_str(&place.0.read("decoded/config.json")).expect("JSON");
+    assert_eq!(config["quantization_config"], Json::Null);
+    let (outcome, _) = place.host(&words("quantize --model m --decoded --out none"));
+    outcome.refused("no quantizer", 2, "no quantizer was named");
 }

@@ -21,7 +21,7 @@ use espalier_system::notice;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::DecodeCheck;
+use super::{DecodeCheck, PackingError};
 
 /// The version of the entries' content; another one has other keys.
 const VERSION: u32 = 1;
@@ -76,11 +76,9 @@ pub struct WeightCache {
 pub struct AboutWeight {
     /// The model that it was packed for.
     pub model: String,
-    /// The weight.
-    pub weight: String,
-    /// The quantizer.
-    pub quantizer: String,
-    /// Its options.
+    /// The weight, its quantizer and its error.
+    pub error: PackingError,
+    /// The quantizer's options.
     pub options: Section,
     /// The decode checks of the loader that packed it.
     pub checks: Vec<DecodeCheck>,
@@ -237,18 +235,15 @@ impl WeightCache {
 }
 
 impl CachedWeight<'_> {
-    /// Fills `segments`, if the weight is there, and returns the decode checks of the loader that
-    /// packed it. A damaged entry is told of, and counts as none.
+    /// Fills `segments`, if the weight is there, and returns what the loader that packed it says of
+    /// it. A damaged entry is told of, and counts as none.
     pub(super) fn read(
         &self,
         segments: &mut [&mut [u8]],
         services: &dyn Services,
-    ) -> Option<Vec<DecodeCheck>> {
+    ) -> Option<AboutWeight> {
         match self.cache.files.read(&self.key, segments, services) {
-            Ok(about) => {
-                let about: AboutWeight = serde_json::from_value(about?).unwrap_or_default();
-                Some(about.checks)
-            }
+            Ok(about) => Some(serde_json::from_value(about?).unwrap_or_default()),
             Err(problem) => {
                 notice::say(&format!(
                     "a cached weight is damaged and is packed again: {problem}"
@@ -258,11 +253,11 @@ impl CachedWeight<'_> {
         }
     }
 
-    /// Keeps the packed weight `name`, if that saves time. `checks` are the decode checks of its
+    /// Keeps the packed weight that `error` names, if that saves time. `checks` are the decode checks of its
     /// loader.
     pub(super) fn put(
         &self,
-        (name, took): (&str, Took),
+        (error, took): (&PackingError, Took),
         segments: &[&[u8]],
         checks: &[DecodeCheck],
         services: &dyn Services,
@@ -273,8 +268,7 @@ impl CachedWeight<'_> {
         }
         let about = AboutWeight {
             model: cache.model.clone(),
-            weight: name.to_owned(),
-            quantizer: quantizer.identity.component.clone(),
+            error: error.clone(),
             options: quantizer.options.clone(),
             checks: checks.to_vec(),
         };

@@ -65,13 +65,53 @@ pub fn merge(
             }));
         }
     };
-    let bases = BaseWeights::new(&source, options.base, observer, stop)?;
+    write(
+        out,
+        &source,
+        adapter,
+        &adaptation,
+        options,
+        (observer, stop),
+    )
+}
+
+/// Writes what the packed weights of the config's model decode to into the new directory `run.out`,
+/// all in f32, so that no decoded number is rounded. A dense model is packed for it.
+///
+/// # Errors
+/// No quantizer for a dense model; a weight that is missing or not finite; errors of the
+/// quantizer; a full disk. The output is then removed.
+pub fn decode(
+    resolved: &ResolvedConfig,
+    observer: &dyn Observer,
+    stop: &StopFlag,
+) -> Result<Converted, Error> {
+    let out = new_directory(resolved)?;
+    let source = Source::open(resolved, stop)?;
+    let options = MergeOptions {
+        base: Some(Base::Decoded),
+        dtype: Some(DType::F32),
+    };
+    let nothing = Adaptation::default();
+    write(out, &source, None, &nothing, options, (observer, stop))
+}
+
+/// Writes the model of `source`, with what the adapter adds, where there is one.
+fn write(
+    out: &Path,
+    source: &Source<'_>,
+    adapter: Option<(&Chosen<dyn Adapter>, &AdapterDirectory)>,
+    adaptation: &Adaptation,
+    options: MergeOptions,
+    (observer, stop): (&dyn Observer, &StopFlag),
+) -> Result<Converted, Error> {
+    let bases = BaseWeights::new(source, options.base, observer, stop)?;
     let norms = match adapter {
-        Some((adapter, _)) => replaced_norms(&source, adapter, &adaptation)?,
+        Some((adapter, _)) => replaced_norms(source, adapter, adaptation)?,
         None => BTreeMap::new(),
     };
-    let outputs = outputs(&source, &adaptation, &norms, &bases, options.dtype)?;
-    let config = merged_config(&source, &adaptation);
+    let outputs = outputs(source, adaptation, &norms, &bases, options.dtype)?;
+    let config = merged_config(source, adaptation);
     let model = NewModel {
         path: out,
         config: &config,
@@ -81,8 +121,8 @@ pub fn merge(
     };
     let groups: Vec<Vec<TensorSpec>> = outputs.iter().map(|output| output.specs.clone()).collect();
     let mut merger = Merger {
-        source: &source,
-        adaptation: &adaptation,
+        source,
+        adaptation,
         adapter,
         bases: &bases,
         kernels: source.opened_model.graph_kernels()?,

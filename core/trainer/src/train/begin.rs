@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use espalier_compile::params::Param;
 use espalier_config::ResolvedConfig;
-use espalier_engine::load::LoadReport;
+use espalier_engine::load::{LoadReport, told_errors};
 use espalier_engine::measure::{self as speeds, Cause, Peaks};
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::team::Team;
@@ -207,7 +207,12 @@ impl<'a> Begin<'a, '_> {
         circumstances["packed_weights"] = json!({
             "encoded": report.encoded,
             "cached": report.cached,
+            "errors": report.errors,
         });
+        // A comparison measures errors of whole weights.
+        if let Some(line) = told_errors(&report.errors).filter(|_| self.measure.is_none()) {
+            self.observer.observe(&Event::Note(&line));
+        }
         let loaded = LoadedModel {
             data: data.expect("a run without rows is refused before it begins"),
             team: Team::new(executors),

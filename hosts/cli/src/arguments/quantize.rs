@@ -14,6 +14,7 @@ use super::{NewModelArguments, given, unread, with_flag};
 #[command(after_help = "Examples:\n  \
     host quantize --model models/llama --plugins nf4 --out models/llama-nf4\n  \
     host quantize --model models/llama --plugins nf4 --set quantizer.nf4.block_size=128 --out models/llama-nf4\n  \
+    host quantize --model models/llama --plugins hqq --decoded --out models/llama-decoded\n  \
     host quantize --model models/llama --auto-bits --memory 5GiB --data rows.jsonl\n\n\
     With --auto-bits every option is measured on every weight: the weight alone is packed, and the KL\n\
     of the predictions to those of the dense model is taken on some rows. The options that fit into\n\
@@ -23,6 +24,10 @@ use super::{NewModelArguments, given, unread, with_flag};
 pub struct QuantizeArguments {
     #[command(flatten)]
     pub model: NewModelArguments,
+    /// Write what the packed weights decode to, in f32 and under the names of the dense model, for
+    /// other programs to compare or evaluate
+    #[arg(long, conflicts_with = "auto_bits")]
+    pub decoded: bool,
     /// Measure what each option costs each weight, keep it in FILE (bits.json), and choose
     #[arg(
         long,

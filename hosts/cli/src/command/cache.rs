@@ -35,7 +35,7 @@ pub fn run(arguments: &CacheArguments, out: &mut dyn Write) -> Result<()> {
     };
     let age = clear.older_than.unwrap_or(0).saturating_mul(SECS_OF_A_DAY);
     let (weights, bytes) = clear_cache(&directory, &|entry| {
-        let quantizer = &about(entry).quantizer;
+        let quantizer = &about(entry).error.quantizer;
         time_unused(entry).as_secs() >= age
             && clear
                 .quantizer
@@ -69,10 +69,11 @@ fn list(directory: &Path, is_json: bool, out: &mut dyn Write) -> Result<()> {
     for entry in &entries {
         let AboutWeight {
             model,
-            quantizer,
+            error,
             options,
             ..
         } = about(entry);
+        let quantizer = error.quantizer;
         let options = Json::Object(options).to_string();
         let group = groups.entry((model, quantizer, options)).or_insert(Group {
             weights: 0,

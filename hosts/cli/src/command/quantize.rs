@@ -7,7 +7,7 @@ use std::io::Write;
 use anyhow::Result;
 use espalier_config::{Need, ResolvedConfig, Sources, resolve};
 use espalier_trainer::bytes::Bytes;
-use espalier_trainer::convert::quantize;
+use espalier_trainer::convert::{merge, quantize};
 use espalier_trainer::error::Error;
 
 use crate::arguments::QuantizeArguments;
@@ -29,15 +29,26 @@ fn pack(arguments: &QuantizeArguments, resolved: &ResolvedConfig, out: &mut Outp
     let done = watched(
         Showing::unless_quiet(arguments.model.quiet),
         None,
-        |observer, stop| quantize::quantize(resolved, observer, stop),
+        |observer, stop| {
+            if arguments.decoded {
+                merge::decode(resolved, observer, stop)
+            } else {
+                quantize::quantize(resolved, observer, stop)
+            }
+        },
     )?;
     if let Some(directory) = &resolved.config().run.out {
         out.set_place(directory);
     }
     writeln!(
         out,
-        "{} weights packed, {} tensors copied, {} -> {}",
+        "{} weights {}, {} tensors copied, {} -> {}",
         done.changed,
+        if arguments.decoded {
+            "decoded"
+        } else {
+            "packed"
+        },
         done.copied,
         Bytes(done.bytes_before),
         Bytes(done.bytes_after)

@@ -12,7 +12,7 @@ use espalier_system::files::TensorStore;
 
 use super::super::in_place::in_place;
 use super::super::weight_cache::{CachedWeight, Took};
-use super::super::{EncodedWeight, Origin, WeightCache, not_finite, stored_name};
+use super::super::{EncodedWeight, Origin, PackingError, WeightCache, not_finite, stored_name};
 use super::Loader;
 use crate::Error;
 use crate::encoded::{check_decoded, pack, refuse_uncalibrated};
@@ -53,11 +53,15 @@ impl Loader<'_> {
         let workspace = self.workspace.bytes(workspace as usize)?;
         in_place(self.device, ranges, |segments| {
             let entry = cached.as_ref().filter(|_| self.inspector.is_none());
-            if let Some(checks) = entry.and_then(|entry| entry.read(segments, self.services)) {
+            if let Some(about) = entry.and_then(|entry| entry.read(segments, self.services)) {
                 if let Some(kept) = self.kept {
-                    kept.put(weight_of, &shared(segments), &checks);
+                    kept.put(weight_of, &shared(segments), &about.checks);
                 }
-                self.decode_checks.join(checks);
+                self.decode_checks.join(about.checks);
+                self.report.errors.push(PackingError {
+                    weight: param.name.clone(),
+                    ..about.error
+                });
                 self.report.cached += 1;
                 return Ok(());
             }
@@ -85,6 +89,7 @@ impl Loader<'_> {
                 segments: &segments,
             };
             self.decode_checks.look(&encoded)?;
+            let error = PackingError::sampled(&encoded)?;
             if let Some(inspector) = self.inspector {
                 inspector.inspect(&encoded)?;
             }
@@ -95,8 +100,9 @@ impl Loader<'_> {
             }
             if let Some(entry) = &cached {
                 let took = Took { reading, packing };
-                entry.put((&param.name, took), &segments, checks, self.services);
+                entry.put((&error, took), &segments, checks, self.services);
             }
+            self.report.errors.push(error);
             self.report.encoded += 1;
             Ok(())
         })
