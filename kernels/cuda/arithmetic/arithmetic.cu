@@ -101,20 +101,18 @@ DEVICE float sigmoid(float g) {
 }
 
 // The argument z of a gate's sigmoid, and g z'. SwiGLU: z = g.
-struct Silu {
-  DEVICE float argument(float g) const { return g; }
-  DEVICE float slope(float g) const { return g; }
-};
+struct Silu {};
+DEVICE float argument(Silu, float g) { return g; }
+DEVICE float slope(Silu, float g) { return g; }
 // GELU by the hyperbolic tangent: z = 2 k (g + c g^3), k = sqrt(2 / pi), c = 0.044715; (1 + tanh(z / 2)) / 2 is the sigmoid.
-struct Gelu {
-  DEVICE float argument(float g) const { return 1.5957691216057308f * g * (1.0f + 0.044715f * (g * g)); }
-  DEVICE float slope(float g) const { return 1.5957691216057308f * g * (1.0f + 0.134145f * (g * g)); }
-};
+struct Gelu {};
+DEVICE float argument(Gelu, float g) { return 1.5957691216057308f * g * (1.0f + 0.044715f * (g * g)); }
+DEVICE float slope(Gelu, float g) { return 1.5957691216057308f * g * (1.0f + 0.134145f * (g * g)); }
 
 // y = g s u with s = 1 / (1 + e^-z).
 template <class T, class F>
-DEVICE void gated(const F& form, const T* gate, const T* up, T* y, int64_t n) {
-  map(n, [&](float g, float u) { return g * sigmoid<T>(form.argument(g)) * u; }, y, gate, up);
+DEVICE void gated(F form, const T* gate, const T* up, T* y, int64_t n) {
+  map(n, [&](float g, float u) { return g * sigmoid<T>(argument(form, g)) * u; }, y, gate, up);
 }
 #define GATED(name, F, T)                                                                                                  \
   extern "C" __global__ void BY_TILES name##_##T(const T* gate, const T* up, T* y, int64_t n) { gated<T>(F{}, gate, up, y, n); } \
@@ -126,13 +124,13 @@ EACH_VALUE(GEGLU_TANH)
 
 // dg = dy u s (1 + g z' (1 - s)), du = dy g s.
 template <class T, class F>
-DEVICE void gated_backward(const F& form, const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
+DEVICE void gated_backward(F form, const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {
   constexpr int N = pack_of<T>();
   auto of_gate = [&](float d, float g, float u) {
-    float s = sigmoid<T>(form.argument(g));
-    return d * u * s * (1.0f + form.slope(g) * (1.0f - s));
+    float s = sigmoid<T>(argument(form, g));
+    return d * u * s * (1.0f + slope(form, g) * (1.0f - s));
   };
-  auto of_up = [&](float d, float g) { return d * g * sigmoid<T>(form.argument(g)); };
+  auto of_up = [&](float d, float g) { return d * g * sigmoid<T>(argument(form, g)); };
   bool packs = are_aligned(dy, gate, up, dgate, dup);
   int64_t begin = blockIdx.x * TILE + threadIdx.x * N;
   for (int64_t at = begin; at < begin + TILE && at < n; at += THREADS * N) {

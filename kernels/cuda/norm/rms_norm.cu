@@ -49,25 +49,24 @@ DEVICE float inverse_root(float squares, float eps, int64_t width, int per_row, 
 }
 
 // What a norm is multiplied by, and what of the norm is: the weight, of a rounded norm.
-struct Rounded {
-  DEVICE float factor(float w) const { return w; }
-  template <class T>
-  DEVICE float normal(float n) const {
-    return rounded<T>(n);
-  }
-};
+struct Rounded {};
+DEVICE float factor(Rounded, float w) { return w; }
+template <class T>
+DEVICE float normal(Rounded, float n) {
+  return rounded<T>(n);
+}
 // An offset and the weight, of a norm that is not rounded.
 struct Offset {
   float offset;
-  DEVICE float factor(float w) const { return offset + w; }
-  template <class T>
-  DEVICE float normal(float n) const {
-    return n;
-  }
 };
+DEVICE float factor(Offset form, float w) { return form.offset + w; }
+template <class T>
+DEVICE float normal(Offset, float n) {
+  return n;
+}
 
 template <class T, class W, class F>
-DEVICE void rms_norm(const F& form, const T* x, const W* weight, T* y, float eps, int per_row, int64_t width, int64_t rows) {
+DEVICE void rms_norm(F form, const T* x, const W* weight, T* y, float eps, int per_row, int64_t width, int64_t rows) {
   SHARED(memory);
   int64_t row = row_of(per_row);
   if (row >= rows) return;
@@ -84,14 +83,14 @@ DEVICE void rms_norm(const F& form, const T* x, const W* weight, T* y, float eps
     each_kept<N>(first, per_row, width, [&](int k, int c) { w[k] = load_pack<N>(weight + c); });
     each_kept<N>(first, per_row, width, [&](int k, int) { squares = add_squares(squares, widen_pack<N>(v[k])); });
     float r = inverse_root(squares, eps, width, per_row, (float*)memory);
-    auto normed = [&](float p, float q) { return form.template normal<T>(p * r) * form.factor(q); };
+    auto normed = [&](float p, float q) { return normal<T>(form, p * r) * factor(form, q); };
     each_kept<N>(first, per_row, width, [&](int k, int c) {
       write_pack<N>(y + c, each<N>(normed, widen_pack<N>(v[k]), widen_pack<N>(w[k])));
     });
     return;
   }
   float r = inverse_root(squares_of<N>(x, first, per_row, packed, width), eps, width, per_row, (float*)memory);
-  auto normed = [&](float v, float w) { return form.template normal<T>(v * r) * form.factor(w); };
+  auto normed = [&](float v, float w) { return normal<T>(form, v * r) * factor(form, w); };
 #pragma unroll 2
   for (int64_t c = first * N; c < packed; c += per_row * N)
     write_pack<N>(y + c, each<N>(normed, read_pack<N>(x + c), read_pack<N>(weight + c)));
@@ -112,7 +111,7 @@ DEVICE void rms_norm(const F& form, const T* x, const W* weight, T* y, float eps
 
 // dx = r (g - x r^2 mean(g x)) with g = dy w, or dy (o + w); added to `added` where it is there, which dx may be.
 template <class T, class W, class F>
-DEVICE void rms_norm_backward(const F& form, const T* dy, const T* x, const W* weight, const T* added, T* dx, float eps, int per_row,
+DEVICE void rms_norm_backward(F form, const T* dy, const T* x, const W* weight, const T* added, T* dx, float eps, int per_row,
                               int64_t width, int64_t rows) {
   SHARED(memory);
   int64_t row = row_of(per_row);
@@ -128,7 +127,7 @@ DEVICE void rms_norm_backward(const F& form, const T* dy, const T* x, const W* w
   auto add_dot = [&](const Numbers<N>& v, const Numbers<N>& d, const Numbers<N>& w) {
     squares = add_squares(squares, v);
 #pragma unroll
-    for (int k = 0; k < N; k++) dot = fmaf(d.of[k] * form.factor(w.of[k]), v.of[k], dot);
+    for (int k = 0; k < N; k++) dot = fmaf(d.of[k] * factor(form, w.of[k]), v.of[k], dot);
   };
   auto sum = [](float p, float q) { return p + q; };
   if (packed && width <= KEPT * per_row * N) {
@@ -141,7 +140,7 @@ DEVICE void rms_norm_backward(const F& form, const T* dy, const T* x, const W* w
     });
     float r = inverse_root(squares, eps, width, per_row, (float*)memory);
     float pull = row_sum(dot, (float*)memory, per_row == THREADS) / (float)width * r * r;
-    auto gradient = [&](float x, float dy, float w) { return rounded<T>(r * (dy * form.factor(w) - x * pull)); };
+    auto gradient = [&](float x, float dy, float w) { return rounded<T>(r * (dy * factor(form, w) - x * pull)); };
     each_kept<N>(first, per_row, width, [&](int k, int c) {
       Numbers<N> own = each<N>(gradient, widen_pack<N>(v[k]), widen_pack<N>(d[k]), read_pack<N>(weight + c));
       write_pack<N>(dx + c, each<N>(sum, widen_pack<N>(before[k]), own));
@@ -154,11 +153,11 @@ DEVICE void rms_norm_backward(const F& form, const T* dy, const T* x, const W* w
   for (int64_t c = packed + first; c < width; c += per_row) {
     float v = widen(x[c]);
     squares = fmaf(v, v, squares);
-    dot = fmaf(widen(dy[c]) * form.factor(widen(weight[c])), v, dot);
+    dot = fmaf(widen(dy[c]) * factor(form, widen(weight[c])), v, dot);
   }
   float r = inverse_root(squares, eps, width, per_row, (float*)memory);
   float pull = row_sum(dot, (float*)memory, per_row == THREADS) / (float)width * r * r;
-  auto gradient = [&](float v, float d, float w) { return rounded<T>(r * (d * form.factor(w) - v * pull)); };
+  auto gradient = [&](float v, float d, float w) { return rounded<T>(r * (d * factor(form, w) - v * pull)); };
 #pragma unroll 2
   for (int64_t c = first * N; c < packed; c += per_row * N) {
     Numbers<N> before = {};
