@@ -10,7 +10,7 @@
 
 mod adapter;
 mod backend;
-mod byte_slices;
+mod bytes_mut;
 mod calibrated_quantizer;
 pub mod call_site;
 mod collective;

@@ -4,7 +4,7 @@ use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RSliceMut, RStr};
 
 use super::Opaque;
-use super::byte_slices::BytesMut;
+use super::bytes_mut::BytesMut;
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, from_bytes, guard, plain, to_bytes};
 use crate::calibration::{CalibratedCall, Statistic, StatisticNumbers, StatisticValues};

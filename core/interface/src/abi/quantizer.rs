@@ -7,7 +7,7 @@ use abi_stable::std_types::{RSlice, RSliceMut};
 use serde_json::Value as Json;
 
 use super::Opaque;
-use super::byte_slices::{Bytes, BytesMut};
+use super::bytes_mut::BytesMut;
 use super::calibrated_quantizer::{self, CalibratedQuantizerTable};
 use super::component::{InstanceHandle, instance};
 use super::reply::{Reply, guard, plain};
@@ -44,6 +44,14 @@ pub struct DecodeCall<'a> {
     col_begin: u64,
     col_end: u64,
     out: RSliceMut<'a, f32>,
+}
+
+/// A read-only byte slice.
+#[repr(C)]
+#[derive(StableAbi, Clone, Copy)]
+struct Bytes {
+    start: *const u8,
+    len: usize,
 }
 
 /// The functions of a quantizer besides its methods.

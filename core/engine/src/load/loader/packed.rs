@@ -40,9 +40,7 @@ impl Loader<'_> {
         let is_calibrated = self.calibrated.is_some_and(|one| one.holds(weight_of));
         let cache = self.cache.filter(|_| !is_calibrated);
         let (cached, reading) = match origin {
-            Origin::Files(store) => {
-                read_timed(store, param, cache, of, weight, self.services)?
-            }
+            Origin::Files(store) => read_timed(store, param, cache, of, weight, self.services)?,
             Origin::Random => {
                 let drawn = Drawn::new(param.init, self.seed, index as u32);
                 drawn.fill(weight, self.services);
