@@ -259,9 +259,9 @@ fn coded_scales(shape: [u64; 2]) -> Format {
     format(shape, segments, decoding)
 }
 
-/// 4 bits, blocks of 32, a scale of f32 and a zero point of 4 bits.
+/// 4 bits, a scale of f32 and a zero point of 4 bits for each row.
 fn coded_zeros(shape: [u64; 2]) -> Format {
-    let blocks = BlockMap::Flat { size: 32 };
+    let blocks = BlockMap::Rows;
     let count = blocks.count(shape);
     let codes = |segment| Codes {
         segment,
