@@ -293,9 +293,10 @@ fn partial(fields: &Fields<'_>, dialect: &Dialect, default: f64) -> Result<f64> 
     }
     Err(PluginError::unsupported(format!(
         "config.json: `{key}` is {part}, {}",
-        match dialect.partial_rotary {
-            true => "expected at most 1",
-            false => "these families turn all channels",
+        if dialect.partial_rotary {
+            "expected at most 1"
+        } else {
+            "these families turn all channels"
         }
     )))
 }

@@ -39,9 +39,10 @@ fn backward<L: Tensors>(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Kernel<L>>
     let kernel = rows(move |part: Part<'_, '_, L>| {
         let library = part.launch.library;
         let dy = part.float(0)?;
-        let added = match has_added {
-            true => Some(part.float(ADDED)?),
-            false => None,
+        let added = if has_added {
+            Some(part.float(ADDED)?)
+        } else {
+            None
         };
         // The columns before, the slice's own, and those behind, of which none may be empty.
         let mut parts = Vec::with_capacity(3);
