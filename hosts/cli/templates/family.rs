@@ -180,24 +180,10 @@ impl Numbers {
     /// `x` `[T, D]` -> `[T, D]`. `cu_seqlens` has the start of each packed sequence: none attends
     /// to another.
     fn attention(&self, graph: &mut Graph, x: ValueId) -> ValueId {
-        let q = linear(
-            graph,
-            x,
-            "self_attn.q_proj.weight",
-            self.heads * self.head_dim,
-        );
-        let k = linear(
-            graph,
-            x,
-            "self_attn.k_proj.weight",
-            self.kv_heads * self.head_dim,
-        );
-        let v = linear(
-            graph,
-            x,
-            "self_attn.v_proj.weight",
-            self.kv_heads * self.head_dim,
-        );
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let q = linear(graph, x, "self_attn.q_proj.weight", queries);
+        let k = linear(graph, x, "self_attn.k_proj.weight", keys);
+        let v = linear(graph, x, "self_attn.v_proj.weight", keys);
         let positions = graph.batch(batch::POSITIONS);
         let steps = self.inv_freq();
         let q = op::rope(graph, q, positions, self.head_dim, &steps, 1.0);
@@ -285,31 +271,23 @@ const HARMLESS: &str = "\
     transformers_version use_cache";
 
 /// Keys that are harmless with this value, as JSON; null is harmless in every key.
-const HARMLESS_IF: &[(&str, &str)] = &[
-    ("attention_bias", "false"),
-    ("attention_dropout", "0.0"),
-    ("chunk_size_feed_forward", "0"),
-    ("hidden_act", "\"silu\""),
-    ("is_encoder_decoder", "false"),
-    ("mlp_bias", "false"),
-    ("sliding_window", "false"),
-    ("use_sliding_window", "false"),
-];
+const HARMLESS_IF: &str = "\
+    attention_bias=false attention_dropout=0.0 chunk_size_feed_forward=0 hidden_act=\"silu\" \
+    is_encoder_decoder=false mlp_bias=false sliding_window=false use_sliding_window=false";
 
 /// Refuses every key that is not known to be harmless: the graphs above do not compute what it asks
 /// for, and ignoring it could silently train another model. Add a key to a list once you know.
 fn refuse_unknown(config: &Json) -> Result<()> {
     for (key, value) in config.as_object().into_iter().flatten() {
-        let is_same = |harmless: &str| {
+        let is_same = |harmless: &&str| {
             let number = harmless.parse::<f64>().ok();
-            value.to_string() == harmless || number.is_some() && number == value.as_f64()
+            value.to_string() == *harmless || number.is_some() && number == value.as_f64()
         };
         let mut known = READ.split(' ').chain(HARMLESS.split(' '));
+        let mut known_if = HARMLESS_IF.split(' ').filter_map(|one| one.split_once('='));
         let is_harmless = value.is_null()
             || known.any(|known| known == key)
-            || HARMLESS_IF
-                .iter()
-                .any(|(known, harmless)| known == key && is_same(harmless));
+            || known_if.any(|(known, harmless)| known == key && is_same(&harmless));
         if !is_harmless {
             return Err(PluginError::unsupported(format!(
                 "config.json: `{key}` is {value:.60}, which this family does not know"
@@ -319,18 +297,14 @@ fn refuse_unknown(config: &Json) -> Result<()> {
     Ok(())
 }
 
-/// The base of the rotary embedding: `rope_theta` of `rope_parameters`, as transformers 5 writes it,
-/// else of the config itself, as earlier versions did. Scaled embeddings are refused.
+/// The base of the rotary embedding: `rope_theta` of `rope_parameters`, as transformers 5 writes
+/// it, else of the config itself, as earlier versions did. Scaled embeddings are refused.
 fn rope_theta(config: &Json) -> Result<f64> {
     let theta = positive(config, "rope_theta", 10_000.0)?;
     let mut inner = None;
     for key in ["rope_parameters", "rope_scaling"] {
         let Some(rope) = get(config, key) else {
             continue;
-        };
-        let refuse = |what: String| {
-            let message = format!("config.json: `{key}`: {what}, which this family does not do");
-            Err(PluginError::unsupported(message))
         };
         let Some(fields) = rope.as_object() else {
             return Err(expected(config, key, "an object"));
@@ -341,7 +315,11 @@ fn rope_theta(config: &Json) -> Result<f64> {
                 ("rope_theta", _) => inner = Some(positive(rope, "rope_theta", theta)?),
                 ("rope_type" | "type", Json::String(kind)) if kind == "default" => {}
                 ("partial_rotary_factor", value) if value.as_f64() == Some(1.0) => {}
-                (name, value) => return refuse(format!("`{name}` is {value:.60}")),
+                (name, value) => {
+                    return Err(PluginError::unsupported(format!(
+                        "config.json: `{key}`: `{name}` is {value:.60}, which this family does not do"
+                    )));
+                }
             }
         }
     }

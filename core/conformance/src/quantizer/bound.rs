@@ -142,8 +142,8 @@ fn rms(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     (numbers.map(|x| x * x).sum::<f64>() / count).sqrt()
 }
 
-/// Bits per element of a large weight. Small ones take more without being more exact: a codebook, or
-/// what else there is once a weight, counts there as if it were codes.
+/// Bits per element of a large weight. Small ones take more without being more exact: a codebook,
+/// or what else there is once a weight, counts there as if it were codes.
 fn bits_of_large(subject: &Subject<'_, dyn Quantizer>, case: &Case<'_>) -> Checked<f64> {
     let quantizer = subject.make(&case.set.options, crate::Threads::new(1))?;
     let large = quantizer.format([512, 4096]);

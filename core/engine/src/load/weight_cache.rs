@@ -29,8 +29,8 @@ const VERSION: u32 = 1;
 const DEFAULT_BYTES: u64 = 100_000_000_000;
 /// The part of a disk that such a cache may take: of what is free, and what it has.
 const DEFAULT_SHARE: u64 = 4;
-/// Where nobody set a size, how many times longer than reading and hashing a weight its packing must
-/// take. A cached weight is read, hashed and compared in about 1.5 times that time.
+/// Where nobody set a size, how many times longer than reading and hashing a weight its packing
+/// must take. A cached weight is read, hashed and compared in about 1.5 times that time.
 const WORTH_IT: u32 = 2;
 /// Weights after which a quantizer that packs as fast as that counts as fast.
 const TRIED: u32 = 4;
@@ -253,8 +253,8 @@ impl CachedWeight<'_> {
         }
     }
 
-    /// Keeps the packed weight that `error` names, if that saves time. `checks` are the decode checks of its
-    /// loader.
+    /// Keeps the packed weight that `error` names, if that saves time. `checks` are the decode
+    /// checks of its loader.
     pub(super) fn put(
         &self,
         (error, took): (&PackingError, Took),
