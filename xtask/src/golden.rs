@@ -30,7 +30,9 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         .unwrap_or_else(|| workspace.target.join("golden"));
     let golden = workspace.root.join("tests/golden");
     let scripts = golden.join("scripts");
-    require(&options.python, &scripts.join("requirements.txt"))?;
+    let requirements = scripts.join("requirements.txt");
+    let modules = format!("{PEERS}, compressed_tensors");
+    require_modules(&options.python, &requirements, &modules)?;
     let script = |name: &str| {
         let mut command = Command::new(&options.python);
         command
@@ -76,14 +78,20 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
     Ok(())
 }
 
+/// The modules of every program that uses peers.
+const PEERS: &str = "torch, transformers, peft, bitsandbytes, hqq, safetensors, tokenizers";
+
 /// Prints missing packages before a script fails half-way.
 ///
 /// # Errors
 /// Where Python cannot run or cannot import a peer.
 pub fn require(python: &Path, requirements: &Path) -> Result<()> {
-    let test = "import torch, transformers, peft, bitsandbytes, hqq, compressed_tensors, safetensors, tokenizers";
+    require_modules(python, requirements, PEERS)
+}
+
+fn require_modules(python: &Path, requirements: &Path, modules: &str) -> Result<()> {
     let output = Command::new(python)
-        .args(["-c", test])
+        .args(["-c", &format!("import {modules}")])
         .output()
         .with_context(|| format!("cannot run {}: pass --python PYTHON", python.display()))?;
     if !output.status.success() {
