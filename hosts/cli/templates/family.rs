@@ -317,7 +317,7 @@ fn rope_theta(config: &Json) -> Result<f64> {
                 ("partial_rotary_factor", value) if value.as_f64() == Some(1.0) => {}
                 (name, value) => {
                     return Err(PluginError::unsupported(format!(
-                        "config.json: `{key}`: `{name}` is {value:.60}, which this family does not do"
+                        "config.json: `{key}`: `{name}` is {value:.60}, which this family lacks"
                     )));
                 }
             }

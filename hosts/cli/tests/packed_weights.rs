@@ -167,9 +167,9 @@ fn a_quantization_config_that_no_quantizer_reads_is_refused() {
         ),
         (
             "other",
-            json!({"quant_method": "gptq"}),
+            json!({"quant_method": "aqlm"}),
             5,
-            "quant_method `gptq` | bitsandbytes (nf4)",
+            "quant_method `aqlm` | bitsandbytes (nf4)",
         ),
         (
             "int8",

@@ -198,13 +198,13 @@ fn a_plan_that_does_not_fit_ends_with_what_would() {
     for part in [
         "error: the run does not fit: a device needs",
         "10.00 GiB are there; next: with the keys above it fits",
-        "fsdp, offload params; recompute selective, micro_batch 1",
+        "fsdp, offload params, prefetch 2; recompute selective, micro_batch 1",
     ] {
         assert!(error.contains(part), "{error}");
     }
     // The plan of those keys does fit.
-    let keys = "--set sharding.fsdp.offload=\"params\" --set model.recompute=selective \
-                --set data.micro_batch=1";
+    let keys = "--set sharding.fsdp.offload=\"params\" --set sharding.fsdp.prefetch=2 \
+                --set model.recompute=selective --set data.micro_batch=1";
     let words = format!(
         "--plugins nf4,lora,fsdp --preset llama3-8b --threads 1 --assume 10GiB \
          --host-memory 64GiB {keys}"

@@ -94,7 +94,7 @@ pub const GPTQ: Component = Component {
             doc: "what is added to the diagonal of the inputs' matrix, as a part of its mean",
         },
     ],
-    capabilities: &[],
+    capabilities: &[("quant_methods", METHODS)],
     create: create_gptq,
 };
 
@@ -131,7 +131,7 @@ pub const INT4_CLIP: Component = Component {
     role: Role::QUANTIZER,
     doc: "int4's format, with the clipping of each group that changes outputs on calibration rows least",
     options: &[BITS, GROUP_SIZE, SYMMETRIC, SCALE_DTYPE, FILES],
-    capabilities: &[],
+    capabilities: &[("quant_methods", METHODS)],
     create: create_clip,
 };
 

@@ -93,6 +93,10 @@ fn case(words: &'static str, compute: &'static str) -> Case {
     }
 }
 
+/// Its blocks of 32 do not divide the rows of 176 of this model's down projections.
+const MXFP4: &str = "--plugins mxfp4,lora,single \
+                     --set sites=[{match=\"*.down_proj\",quantizer=\"none\"}]";
+
 /// In f32: attention in bf16 is shipped for the head sizes of models, of which this one has none.
 #[test]
 fn trainings_with_shipped_quantizers_need_no_compiler() {
@@ -101,7 +105,7 @@ fn trainings_with_shipped_quantizers_need_no_compiler() {
         ("--plugins fp4,lora,single", "f32"),
         ("--plugins int8,lora,single", "f32"),
         ("--plugins hqq,lora,single", "f32"),
-        ("--plugins mxfp4,lora,single", "f32"),
+        (MXFP4, "f32"),
         ("--plugins nvfp4,lora,single", "f32"),
         ("--plugins nf4,dora,single", "f32"),
     ] {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use espalier_compile::splice::weight_of;
+use espalier_config::Section;
 use espalier_config::{Sources, resolve};
 use espalier_engine::calibrate::{Calibrator, SiteToPack};
 use espalier_engine::device_graph::GraphKernels;
@@ -54,6 +55,7 @@ impl Bench {
         let chosen = Chosen {
             plugin: Arc::clone(quantizer),
             identity: self.session.components.backend.identity.clone(),
+            options: Section::new(),
         };
         let formats = self.linears().map(|site| quantizer.format(site.shape));
         let formats: Vec<Format> = formats.collect::<Result<_, _>>().expect("they fit");

@@ -3,7 +3,8 @@
 
 use espalier_interface::abi::descriptor::OptionDescriptor;
 use espalier_interface::format::Format;
-use espalier_interface::{ErrorCode, Options, Quantizer};
+use espalier_interface::saved_form::SavedForm;
+use espalier_interface::{DType, ErrorCode, Options, Quantizer};
 use serde_json::{Value as Json, json};
 
 use super::calibrated;
@@ -29,7 +30,7 @@ pub fn check(subject: &Subject<'_, dyn Quantizer>, suite: &mut Suite) {
     );
     suite.check(
         "options.heeded",
-        "each option changes something: the format, the bytes or the decoded numbers",
+        "each option changes something: the format, the bytes, the decoded numbers or the saved form",
         || heeded(subject),
     );
 }
@@ -138,7 +139,7 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Checked {
         ensure(usable == 0 || changes, || {
             let others: Vec<String> = others.iter().map(Json::to_string).collect();
             format!(
-                "option `{}`: {} gives the same format, bytes and numbers as {}",
+                "option `{}`: {} gives the same format, bytes, numbers and saved form as {}",
                 option.name,
                 others.join(" or "),
                 option.default
@@ -148,8 +149,19 @@ fn heeded(subject: &Subject<'_, dyn Quantizer>) -> Checked {
     Ok(())
 }
 
-/// A format, the bytes of its segments, the decoded numbers as bits, and the bytes with statistics.
-type Outcome = (Format, Vec<Vec<u8>>, Vec<u32>, Option<Vec<Vec<u8>>>);
+/// What a weight becomes under a set of options.
+#[derive(PartialEq)]
+struct Outcome {
+    format: Format,
+    /// Of each segment.
+    bytes: Vec<Vec<u8>>,
+    /// The decoded numbers.
+    bits: Vec<u32>,
+    /// The bytes with statistics, of a quantizer that wants any.
+    calibrated: Option<Vec<Vec<u8>>>,
+    /// Where it has one.
+    saved: Option<SavedForm>,
+}
 
 /// The result for each shape under a set of options; none for a shape that is refused.
 fn outcomes(
@@ -169,7 +181,13 @@ fn outcomes(
             let bytes = encoded.segments().iter().map(|run| run.to_vec()).collect();
             let bits = decoded.iter().map(|x| x.to_bits()).collect();
             let calibrated = calibrated::outcome(quantizer.as_ref(), &format, &weight)?;
-            Ok(Some((format, bytes, bits, calibrated)))
+            Ok(Some(Outcome {
+                saved: quantizer.saved_form(shape, DType::F32).ok(),
+                format,
+                bytes,
+                bits,
+                calibrated,
+            }))
         };
         SHAPES.into_iter().map(outcome).collect()
     })

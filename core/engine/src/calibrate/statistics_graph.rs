@@ -138,7 +138,7 @@ mod tests {
         let weights = ["a.weight", "b.weight", "c.weight"].map(|name| graph.param(name, [4, 4]));
         let a = op::linear(&mut graph, x, weights[0], None);
         let b = op::linear(&mut graph, x, weights[1], None);
-        let sum = op::add(&mut graph, a, b);
+        let sum = op::add(&mut graph, a, b, 1.0);
         let c = op::linear(&mut graph, sum, weights[2], None);
         graph.output("hidden", c);
         let unit = Unit {

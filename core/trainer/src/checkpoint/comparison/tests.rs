@@ -59,7 +59,15 @@ fn a_newer_key_is_no_difference_where_the_run_has_the_earlier_value() {
     old.as_object_mut()
         .expect("a record")
         .remove("config_version");
-    let data = |train_on| json!({"train_on": train_on, "on_empty": "train", "tools": "ignore"});
+    let data = |train_on| {
+        json!({
+            "train_on": train_on,
+            "on_empty": "train",
+            "tools": "ignore",
+            "calibration_files": [],
+            "calibration_rows": 128,
+        })
+    };
     new["config"]["data"] = data("completion");
     new["config"]["optim"]["decay_norms_and_biases"] = json!(true);
     new["config"]["optim"]["groups"] = json!([]);
