@@ -40,16 +40,12 @@ fn normal<E: Element>(n: usize, stream: u32) -> Vec<E> {
     x
 }
 
-fn ops<E: Element>() {
+fn norms<E: Element>() {
     let n = T * D;
-    let [a, b, c]: [Vec<E>; 3] = [1, 2, 3].map(|stream| normal(n, stream));
-    let (mut y, mut z) = (a.clone(), a.clone());
+    let [a, b]: [Vec<E>; 2] = [1, 2].map(|stream| normal(n, stream));
+    let mut y = a.clone();
     let w = normal::<f32>(D, 4);
     let (mut dw, mut inverse) = (vec![E::Acc::ZERO; D], vec![E::Acc::ZERO; T]);
-    let (positions, sequences): (Vec<i32>, _) = ((0..T as i32).collect(), vec![0; T]);
-    let inv_freq: Vec<f32> = (0..64).map(|i| 10_000f32.powf(-i as f32 / 64.0)).collect();
-    let labels: Vec<i32> = (0..T as i32).collect();
-    let mut correct = vec![0; T];
     let dtype = E::DTYPE.name();
     let run = |op: &str, body: &mut dyn FnMut()| time(&dtype, op, n, body);
 
@@ -69,8 +65,30 @@ fn ops<E: Element>() {
         )
     });
     run("rms_norm_weight_backward", &mut || {
-        rms_norm::rms_norm_backward_weight(S, &a, &b, 1e-5, &mut inverse, &mut dw);
+        rms_norm::rms_norm_backward_weight(
+            S,
+            rms_norm::Rounded,
+            &a,
+            &b,
+            1e-5,
+            &mut inverse,
+            &mut dw,
+        );
     });
+}
+
+fn ops<E: Element>() {
+    let n = T * D;
+    let [a, b, c]: [Vec<E>; 3] = [1, 2, 3].map(|stream| normal(n, stream));
+    let (mut y, mut z) = (a.clone(), a.clone());
+    let (mut dw, mut inverse) = (vec![E::Acc::ZERO; D], vec![E::Acc::ZERO; T]);
+    let (positions, sequences): (Vec<i32>, _) = ((0..T as i32).collect(), vec![0; T]);
+    let inv_freq: Vec<f32> = (0..64).map(|i| 10_000f32.powf(-i as f32 / 64.0)).collect();
+    let labels: Vec<i32> = (0..T as i32).collect();
+    let mut correct = vec![0; T];
+    let dtype = E::DTYPE.name();
+    let run = |op: &str, body: &mut dyn FnMut()| time(&dtype, op, n, body);
+
     run("rope", &mut || {
         rope::rope(
             S,
@@ -124,7 +142,9 @@ fn ops<E: Element>() {
 }
 
 fn main() {
+    norms::<f32>();
     ops::<f32>();
+    norms::<bf16>();
     ops::<bf16>();
     let (n, g) = (T * D, normal::<f32>(T * D, 1));
     let (mut p, mut m, mut v) = (g.clone(), g.clone(), vec![1.0f32; n]);

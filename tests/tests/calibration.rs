@@ -331,7 +331,7 @@ fn outputs_on_held_out_rows_are_nearer_by_gptq_than_by_the_nearest_codes() {
     };
     let bench = Bench::of(&quickstart("model"));
     let rows = |file: &str, count: usize| -> Vec<Vec<i32>> {
-        let vocabulary = Vocabulary::new(&quickstart("model"), 2048);
+        let vocabulary = Vocabulary::new(quickstart("model"), 2048);
         let options = DataOptions {
             max_seq_len: 64,
             ..DataOptions::default()

@@ -64,9 +64,10 @@ pub fn f8_e4m3_number(bits: u8) -> f32 {
 
 /// The bits of `x` as E5M2. A number beyond 57344 becomes 57344 of its sign; an infinity stays one.
 pub fn f8_e5m2_bits(x: f32) -> u8 {
-    match x.is_infinite() {
-        true => 0x7c | sign(x),
-        false => E5M2.bits(x, 0x7e),
+    if x.is_infinite() {
+        0x7c | sign(x)
+    } else {
+        E5M2.bits(x, 0x7e)
     }
 }
 

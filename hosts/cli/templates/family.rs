@@ -280,8 +280,8 @@ const HARMLESS_IF: &str = "\
 fn refuse_unknown(config: &Json) -> Result<()> {
     for (key, value) in config.as_object().into_iter().flatten() {
         let is_same = |harmless: &&str| {
-            let number = harmless.parse::<f64>().ok();
-            value.to_string() == *harmless || number.is_some() && number == value.as_f64()
+            let harmless: Json = serde_json::from_str(harmless).unwrap_or_default();
+            harmless == *value || harmless.is_number() && harmless.as_f64() == value.as_f64()
         };
         let mut known = READ.split(' ').chain(HARMLESS.split(' '));
         let mut known_if = HARMLESS_IF.split(' ').filter_map(|one| one.split_once('='));

