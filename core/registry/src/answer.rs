@@ -3,6 +3,8 @@
 mod adaptation;
 mod model;
 
+use std::fmt;
+
 use espalier_compile::decompose::BackendOps;
 use espalier_interface::adaptation::Site;
 use espalier_interface::calibration::Calibration;
@@ -87,21 +89,23 @@ pub fn device_code(quantizer: &Chosen<dyn Quantizer>) -> PluginResult<Option<Dev
     })
 }
 
+/// Bytes of workspace for `what`, which a process can address.
+fn workspace(bytes: u64, what: fmt::Arguments<'_>) -> PluginResult<u64> {
+    if bytes <= MOST_BYTES {
+        return Ok(bytes);
+    }
+    Err(lie(format!(
+        "{bytes} bytes of workspace for {what}, expected at most {MOST_BYTES}"
+    )))
+}
+
 /// Bytes of workspace that `quantizer` needs for a weight of `shape`.
 ///
 /// # Errors
 /// [`Error::Plugin`] for an error of the quantizer, and for more bytes than a process can address.
 pub fn encode_workspace(quantizer: &Chosen<dyn Quantizer>, shape: [u64; 2]) -> Result<u64, Error> {
     let wanted = quantizer.plugin.encode_workspace(shape);
-    let wanted = wanted.and_then(|bytes| {
-        if bytes <= MOST_BYTES {
-            Ok(bytes)
-        } else {
-            Err(lie(format!(
-                "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
-            )))
-        }
-    });
+    let wanted = wanted.and_then(|bytes| workspace(bytes, format_args!("a weight {shape:?}")));
     wanted.map_err(|error| quantizer.failed("encode_workspace", error))
 }
 
@@ -144,15 +148,7 @@ pub fn calibrated_workspace(
     shape: [u64; 2],
 ) -> Result<u64, Error> {
     let wanted = quantizer.plugin.calibrated_workspace(shape);
-    let wanted = wanted.and_then(|bytes| {
-        if bytes <= MOST_BYTES {
-            Ok(bytes)
-        } else {
-            Err(lie(format!(
-                "{bytes} bytes of workspace for a weight {shape:?}, expected at most {MOST_BYTES}"
-            )))
-        }
-    });
+    let wanted = wanted.and_then(|bytes| workspace(bytes, format_args!("a weight {shape:?}")));
     wanted.map_err(|error| quantizer.failed("calibrated_workspace", error))
 }
 
@@ -162,16 +158,7 @@ pub fn calibrated_workspace(
 /// As [`encode_workspace`].
 pub fn initialise_workspace(adapter: &Chosen<dyn Adapter>, site: &Site) -> Result<u64, Error> {
     let wanted = adapter.plugin.initialise_workspace(site);
-    let wanted = wanted.and_then(|bytes| {
-        if bytes <= MOST_BYTES {
-            Ok(bytes)
-        } else {
-            Err(lie(format!(
-                "{bytes} bytes of workspace for `{}`, expected at most {MOST_BYTES}",
-                site.name
-            )))
-        }
-    });
+    let wanted = wanted.and_then(|bytes| workspace(bytes, format_args!("`{}`", site.name)));
     wanted.map_err(|error| adapter.failed("initialise_workspace", error))
 }
 

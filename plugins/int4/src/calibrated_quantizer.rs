@@ -116,11 +116,6 @@ impl Quantizer for CalibratedQuantizer {
                 )?;
             }
         }
-        let encoded = Encoded {
-            codes: found.codes,
-            scales: found.scales,
-            zeros: found.zeros,
-        };
-        encoded.store(self.nearest.grid, groups, call.segments, services)
+        Encoded::from(&found).store(self.nearest.grid, groups, call.segments, services)
     }
 }

@@ -8,14 +8,12 @@
 //! matrix, over all calibration rows. AWQ's search of a scale for each channel is not part of it:
 //! this format has no factor of a column.
 
-use std::sync::Mutex;
-
 use espalier_interface::{Result, Services};
 use espalier_kernels::simd::vectorized;
 
 use crate::grid::{Grid, GridSpec, ends};
 use crate::grouping::Grouping;
-use crate::nearest::{Found, heed_cancel};
+use crate::nearest::{Found, FoundRows};
 
 /// Steps of the search, the unclipped one besides.
 const STEPS: usize = 10; // auto_clip.py: max_shrink 0.5 of n_grid 20
@@ -36,19 +34,13 @@ pub fn clip(
     services: &dyn Services,
 ) -> Result<()> {
     let per_row = groups.per_row();
-    let rows: Vec<_> = weight
-        .chunks_exact(groups.cols)
-        .zip(found.codes.chunks_exact_mut(groups.cols))
-        .zip(found.scales.chunks_exact_mut(per_row))
-        .zip(found.zeros.chunks_exact_mut(per_row))
-        .map(Mutex::new)
-        .collect();
-    services.parallel_for(rows.len(), &|index| {
-        if services.cancelled() {
-            return;
-        }
-        let mut row = rows[index].lock().expect("each row is taken once");
-        let (((weight, codes), scales), zeros) = &mut *row;
+    found.by_rows(groups, weight, 1, services, |row| {
+        let FoundRows {
+            weight,
+            codes,
+            scales,
+            zeros,
+        } = row;
         for group in 0..per_row {
             let first = group * groups.size;
             let inputs = Inputs {
@@ -63,8 +55,7 @@ pub fn clip(
                 *code = spec.code(grid, x) as u8;
             }
         }
-    });
-    heed_cancel(services)
+    })
 }
 
 /// The block of a Gram matrix that belongs to a group.

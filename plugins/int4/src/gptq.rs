@@ -12,7 +12,6 @@
 //! the lower factor `L` of [`cholesky`]: stored column `s` is coded before all below `s`.
 
 use std::cmp::Ordering;
-use std::sync::Mutex;
 
 use espalier_interface::{PluginError, Result, Services};
 use espalier_kernels::simd::vectorized;
@@ -20,7 +19,7 @@ use espalier_kernels::simd::vectorized;
 use crate::cholesky::cholesky;
 use crate::grid::{Grid, GridSpec};
 use crate::grouping::Grouping;
-use crate::nearest::{Found, heed_cancel};
+use crate::nearest::Found;
 
 /// Columns whose errors are passed on to later ones together.
 const BLOCK: usize = 32;
@@ -94,31 +93,17 @@ impl Gptq {
             lower,
             columns: &columns,
         };
-        let per_row = groups.per_row();
-        let tasks: Vec<_> = weight
-            .chunks(ROWS * cols)
-            .zip(found.codes.chunks_mut(ROWS * cols))
-            .zip(found.scales.chunks_mut(ROWS * per_row))
-            .zip(found.zeros.chunks_mut(ROWS * per_row))
-            .map(Mutex::new)
-            .collect();
-        services.parallel_for(tasks.len(), &|index| {
-            if services.cancelled() {
-                return;
-            }
-            let mut task = tasks[index].lock().expect("each task is taken once");
-            let (((weight, codes), scales), zeros) = &mut *task;
+        found.by_rows(groups, weight, ROWS, services, |rows| {
             let mut rows = Rows {
                 groups,
-                weight,
-                codes,
-                scales,
-                zeros,
-                carried: vec![0.0; weight.len()],
+                weight: rows.weight,
+                codes: rows.codes,
+                scales: rows.scales,
+                zeros: rows.zeros,
+                carried: vec![0.0; rows.weight.len()],
             };
             self.encode_rows(&factor, &mut rows);
-        });
-        heed_cancel(services)
+        })
     }
 
     /// The column of the weight that each stored column is: those coded last come first.

@@ -1,8 +1,6 @@
 //! A weight -> grids from the ends of its groups and the nearest codes.
 
-use std::sync::Mutex;
-
-use espalier_interface::{ErrorCode, PluginError, Result, Services};
+use espalier_interface::{ErrorCode, PluginError, Result, Services, in_pieces};
 
 use crate::grid::GridSpec;
 use crate::grouping::Grouping;
@@ -37,6 +35,50 @@ impl<'a> Found<'a> {
         };
         (found, rest)
     }
+
+    /// Runs `work` on the rows of a weight, `at_once` of them at a time, by the host's threads.
+    ///
+    /// # Errors
+    /// `CANCELLED` when the user stopped the run.
+    pub fn by_rows(
+        &mut self,
+        groups: Grouping,
+        weight: &[f32],
+        at_once: usize,
+        services: &dyn Services,
+        work: impl Fn(FoundRows<'_>) + Sync,
+    ) -> Result<()> {
+        let (elements, numbers) = (at_once * groups.cols, at_once * groups.per_row());
+        let pieces = weight
+            .chunks(elements)
+            .zip(self.codes.chunks_mut(elements))
+            .zip(self.scales.chunks_mut(numbers))
+            .zip(self.zeros.chunks_mut(numbers))
+            .map(|(((weight, codes), scales), zeros)| FoundRows {
+                weight,
+                codes,
+                scales,
+                zeros,
+            });
+        in_pieces(services, pieces.collect(), |rows| {
+            if !services.cancelled() {
+                work(rows);
+            }
+        });
+        heed_cancel(services)
+    }
+}
+
+/// Rows of a weight, and where what is found of them goes.
+pub struct FoundRows<'a> {
+    /// The weights.
+    pub weight: &'a [f32],
+    /// A code a weight.
+    pub codes: &'a mut [u8],
+    /// One a group.
+    pub scales: &'a mut [f32],
+    /// One a group.
+    pub zeros: &'a mut [f32],
 }
 
 /// # Errors
@@ -53,7 +95,7 @@ pub fn check_finite(weight: &[f32]) -> Result<()> {
 
 /// # Errors
 /// `CANCELLED` when the user stopped the run.
-pub fn heed_cancel(services: &dyn Services) -> Result<()> {
+fn heed_cancel(services: &dyn Services) -> Result<()> {
     if !services.cancelled() {
         return Ok(());
     }
@@ -72,20 +114,13 @@ pub fn round_to_nearest(
     found: &mut Found<'_>,
     services: &dyn Services,
 ) -> Result<()> {
-    let per_row = groups.per_row();
-    let rows: Vec<_> = weight
-        .chunks_exact(groups.cols)
-        .zip(found.codes.chunks_exact_mut(groups.cols))
-        .zip(found.scales.chunks_exact_mut(per_row))
-        .zip(found.zeros.chunks_exact_mut(per_row))
-        .map(Mutex::new)
-        .collect();
-    services.parallel_for(rows.len(), &|index| {
-        if services.cancelled() {
-            return;
-        }
-        let mut row = rows[index].lock().expect("each row is taken once");
-        let (((weight, codes), scales), zeros) = &mut *row;
+    found.by_rows(groups, weight, 1, services, |row| {
+        let FoundRows {
+            weight,
+            codes,
+            scales,
+            zeros,
+        } = row;
         let runs = weight
             .chunks_exact(groups.size)
             .zip(codes.chunks_exact_mut(groups.size));
@@ -97,6 +132,5 @@ pub fn round_to_nearest(
                 *code = spec.code(grid, x) as u8;
             }
         }
-    });
-    heed_cancel(services)
+    })
 }

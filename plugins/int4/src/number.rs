@@ -1,7 +1,7 @@
 //! The dtype in which scales and zeros are stored: its rounding and its bytes.
 
 use espalier_interface::DType;
-use half::{bf16, f16};
+use espalier_interface::small_float::{self, bf16_bits, f16_bits, f16_number};
 
 /// A dtype of stored numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +33,13 @@ impl Number {
 
     /// The nearest number of this dtype.
     pub fn rounded(self, x: f32) -> f32 {
-        match self {
-            Number::F16 => f16::from_f32(x).to_f32(),
-            Number::BF16 => bf16::from_f32(x).to_f32(),
-            Number::F32 => x,
-        }
+        small_float::rounded(x, self.dtype()).expect("a float of at most 32 bits")
     }
 
     /// The smallest number above 0.
     pub fn smallest(self) -> f32 {
         match self {
-            Number::F16 => f16::from_bits(1).to_f32(),
+            Number::F16 => f16_number(1),
             // Subnormal f32 may be flushed to 0 where weights are decoded.
             Number::BF16 | Number::F32 => f32::MIN_POSITIVE,
         }
@@ -57,8 +53,8 @@ impl Number {
             }
         };
         match self {
-            Number::F16 => short(|x| f16::from_f32(x).to_bits(), bytes),
-            Number::BF16 => short(|x| bf16::from_f32(x).to_bits(), bytes),
+            Number::F16 => short(f16_bits, bytes),
+            Number::BF16 => short(bf16_bits, bytes),
             Number::F32 => {
                 for (bytes, &x) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
                     *bytes = x.to_le_bytes();

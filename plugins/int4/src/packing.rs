@@ -28,12 +28,7 @@ impl Quantizer for Int4Quantizer {
         let services = self.services.as_ref();
         let (mut found, _) = Found::of(groups, workspace);
         round_to_nearest(self.grid, groups, weight, &mut found, services)?;
-        let encoded = Encoded {
-            codes: found.codes,
-            scales: found.scales,
-            zeros: found.zeros,
-        };
-        encoded.store(self.grid, groups, segments, services)
+        Encoded::from(&found).store(self.grid, groups, segments, services)
     }
 
     fn encode_workspace(&self, shape: [u64; 2]) -> Result<u64> {

@@ -8,6 +8,7 @@ use espalier_interface::{DType, PluginError, Result, Services};
 use crate::grid::{GridSpec, Symmetry};
 use crate::grouping::Grouping;
 use crate::layout;
+use crate::nearest::Found;
 use crate::number::Number;
 
 /// Words that a thread takes at a time.
@@ -22,6 +23,16 @@ pub struct Encoded<'a> {
     pub scales: &'a [f32],
     /// `[N, M / group]`.
     pub zeros: &'a [f32],
+}
+
+impl<'a> From<&'a Found<'_>> for Encoded<'a> {
+    fn from(found: &'a Found<'_>) -> Self {
+        Encoded {
+            codes: found.codes,
+            scales: found.scales,
+            zeros: found.zeros,
+        }
+    }
 }
 
 impl Encoded<'_> {

@@ -1,5 +1,7 @@
 //! Numbers <-> E4M3, floats of 8 bits: a sign, four bits of exponent, three of mantissa, no
-//! infinity.
+//! infinity. As a table of scales.
+
+use espalier_interface::small_float::{f8_e4m3_bits, f8_e4m3_number};
 
 /// The codes that stand for no number.
 pub const NANS: [u8; 2] = [0x7f, 0xff];
@@ -7,13 +9,7 @@ pub const NANS: [u8; 2] = [0x7f, 0xff];
 /// The largest number.
 pub const LARGEST: f32 = 448.0;
 
-/// Exponent of the numbers whose codes have the exponent 0 or 1.
-const LEAST_EXPONENT: i32 = -6;
-
 /// Values of the codes; those of [`NANS`] are 0.
-///
-/// # Source
-/// Micikevicius et al. 2022 (FP8 Formats for Deep Learning), table 1.
 pub fn values() -> Vec<f32> {
     (0..=u8::MAX).map(value).collect()
 }
@@ -22,27 +18,13 @@ fn value(code: u8) -> f32 {
     if NANS.contains(&code) {
         return 0.0;
     }
-    let (exponent, eighths) = (i32::from(code >> 3 & 15), f32::from(code & 7));
-    let size = match exponent {
-        0 => eighths / 8.0 * 2f32.powi(LEAST_EXPONENT),
-        _ => (1.0 + eighths / 8.0) * 2f32.powi(exponent - 7),
-    };
-    if code >> 7 == 1 { -size } else { size }
+    f8_e4m3_number(code)
 }
 
 /// The code of the nearest number to `x`, which is not negative; halfway between two, that of the
 /// even mantissa. Larger numbers have the largest.
-#[inline(always)]
 pub fn code(x: f32) -> u8 {
-    const DROPPED: u32 = 20;
-    const BIAS: u32 = (127 - 7) << 3;
-    let x = x.min(LARGEST);
-    if x < 2f32.powi(LEAST_EXPONENT) {
-        return (x * 512.0).round_ties_even() as u8;
-    }
-    let bits = x.to_bits();
-    let rounded = (bits + (1 << (DROPPED - 1)) - 1 + (bits >> DROPPED & 1)) >> DROPPED;
-    (rounded - BIAS) as u8
+    f8_e4m3_bits(x)
 }
 
 #[cfg(test)]
