@@ -6,6 +6,8 @@ mod callback;
 mod codes;
 mod format;
 mod small_blocks;
+mod steps;
+mod vectors;
 
 use std::ops::Range;
 

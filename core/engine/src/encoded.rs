@@ -165,12 +165,8 @@ pub fn decode_all(
 
 /// Checks that every block's numbers are finite, where the format describes them.
 fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
-    let (Decoding::Codebook { blocks, .. } | Decoding::Affine { blocks, .. }) = &format.decoding
-    else {
-        return Ok(());
-    };
-    let count = blocks.count(format.shape);
-    for (name, values) in format.block_values() {
+    for (name, blocks, values) in format.block_values() {
+        let count = blocks.count(format.shape);
         let wrong = match values {
             BlockValues::Stored { segment } => {
                 let dtype = format.segments[*segment].dtype;

@@ -5,6 +5,7 @@
 mod codes;
 mod decode;
 mod device_code;
+mod steps;
 mod validate;
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ use crate::DType;
 
 pub use codes::{BitOrder, Codes};
 pub use device_code::DeviceCode;
+pub use steps::{Source, Step};
 
 /// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,12 @@ pub enum BlockMap {
     Rows,
     /// Block `c`: one per column.
     Columns,
+    /// Block `r ceil(M / size) + c / size`: consecutive elements of a row. No block crosses a row;
+    /// the last of a row may have fewer elements.
+    Groups {
+        /// Most elements per block.
+        size: u64,
+    },
 }
 
 impl BlockMap {
@@ -73,6 +81,16 @@ impl BlockMap {
             BlockMap::Strided { count } => (row * cols + col) % count,
             BlockMap::Rows => row,
             BlockMap::Columns => col,
+            BlockMap::Groups { size } => row * cols.div_ceil(size) + col / size,
+        }
+    }
+
+    /// Writes the map as `Flat` where the blocks of a weight of `cols` columns are the same.
+    fn simplify(&mut self, cols: u64) {
+        if let BlockMap::Groups { size } = *self
+            && cols.is_multiple_of(size)
+        {
+            *self = BlockMap::Flat { size };
         }
     }
 
@@ -83,6 +101,7 @@ impl BlockMap {
             BlockMap::Strided { count } => count,
             BlockMap::Rows => rows,
             BlockMap::Columns => cols,
+            BlockMap::Groups { size } => rows * cols.div_ceil(size),
         }
     }
 }
@@ -201,6 +220,14 @@ pub enum Decoding {
         /// Zero point of each block.
         zero: BlockValues,
     },
+    /// What a source gives for each element, changed by steps in their order. Factors of columns,
+    /// minima beside scales, codebooks of vectors and outliers are such.
+    Steps {
+        /// Where values come from.
+        source: Source,
+        /// At most [`Format::MOST_STEPS`].
+        steps: Vec<Step>,
+    },
     /// No description covers it: the host calls the plugin's `decode`, and devices run its
     /// [`DeviceCode`].
     Callback,
@@ -222,6 +249,8 @@ pub struct Format {
 impl Format {
     /// Most segments of a packed weight.
     pub const MOST_SEGMENTS: usize = 16;
+    /// Most steps of a decoding.
+    pub const MOST_STEPS: usize = 8;
 
     /// Bytes of all segments together, without alignment; `u64::MAX` where that overflows.
     pub fn bytes(&self) -> u64 {
@@ -229,11 +258,18 @@ impl Format {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The numbers of blocks that the decoding reads: what they are, and how they are stored.
-    pub fn block_values(&self) -> Vec<(&'static str, &BlockValues)> {
+    /// The numbers of blocks that the decoding reads: what they are, their blocks, and how they are
+    /// stored.
+    pub fn block_values(&self) -> Vec<(&'static str, BlockMap, &BlockValues)> {
         match &self.decoding {
-            Decoding::Codebook { scale, .. } => vec![("scale", scale)],
-            Decoding::Affine { scale, zero, .. } => vec![("scale", scale), ("zero", zero)],
+            Decoding::Codebook { blocks, scale, .. } => vec![("scale", *blocks, scale)],
+            Decoding::Affine {
+                blocks,
+                scale,
+                zero,
+                ..
+            } => vec![("scale", *blocks, scale), ("zero", *blocks, zero)],
+            Decoding::Steps { steps, .. } => steps.iter().filter_map(Step::numbers).collect(),
             Decoding::Callback => Vec::new(),
         }
     }
@@ -241,7 +277,7 @@ impl Format {
     /// Bytes of segment `segment` that stand for no number.
     pub fn not_numbers(&self, segment: usize) -> &[u8] {
         let values = self.block_values();
-        let codes = values.into_iter().find_map(|(_, values)| match values {
+        let codes = values.into_iter().find_map(|(.., values)| match values {
             BlockValues::Table {
                 codes, not_numbers, ..
             } if codes.segment == segment => Some(not_numbers.as_slice()),

@@ -44,6 +44,17 @@ impl PackedWeight<'_> {
             }
             BlockMap::Rows => out.fill(self.value(values, row)),
             BlockMap::Columns => self.values(values, col, out),
+            BlockMap::Groups { size } => {
+                let size = size as usize;
+                let first = row * (self.shape()[1] as usize).div_ceil(size);
+                let mut done = 0;
+                while done < out.len() {
+                    let group = (col + done) / size;
+                    let end = ((group + 1) * size - col).min(out.len());
+                    out[done..end].fill(self.value(values, first + group));
+                    done = end;
+                }
+            }
         }
     }
 
@@ -152,7 +163,8 @@ impl PackedWeight<'_> {
         }
     }
 
-    fn number(&self, segment: usize, at: usize) -> f32 {
+    /// One number of a segment.
+    pub(super) fn number(&self, segment: usize, at: usize) -> f32 {
         let mut value = [0.0];
         self.stored(segment, at, &mut value);
         value[0]

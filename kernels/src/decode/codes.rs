@@ -17,11 +17,15 @@ pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) 
             split_runs(bytes, layout, flat, out, |out, code| *out = code as u8)
         }
         (4, BitOrder::HighFirst) => unpack_bits::<4, 2, true>(bytes, flat, out),
-        (4, BitOrder::LowFirst) => unpack_bits::<4, 2, false>(bytes, flat, out),
+        (4, BitOrder::LowFirst | BitOrder::Stream) => unpack_bits::<4, 2, false>(bytes, flat, out),
         (2, BitOrder::HighFirst) => unpack_bits::<2, 4, true>(bytes, flat, out),
-        (2, BitOrder::LowFirst) => unpack_bits::<2, 4, false>(bytes, flat, out),
+        (2, BitOrder::LowFirst | BitOrder::Stream) => unpack_bits::<2, 4, false>(bytes, flat, out),
         (1, BitOrder::HighFirst) => unpack_bits::<1, 8, true>(bytes, flat, out),
-        (1, BitOrder::LowFirst) => unpack_bits::<1, 8, false>(bytes, flat, out),
+        (1, BitOrder::LowFirst | BitOrder::Stream) => unpack_bits::<1, 8, false>(bytes, flat, out),
+        (3, BitOrder::Stream) => unpack_stream::<3>(bytes, layout, flat, out),
+        (5, BitOrder::Stream) => unpack_stream::<5>(bytes, layout, flat, out),
+        (6, BitOrder::Stream) => unpack_stream::<6>(bytes, layout, flat, out),
+        (7, BitOrder::Stream) => unpack_stream::<7>(bytes, layout, flat, out),
         _ => {
             let (mask, bytes) = (layout.mask(), &bytes[flat..flat + out.len()]);
             for (out, &byte) in out.iter_mut().zip(bytes) {
@@ -101,6 +105,29 @@ fn unpack_bits<const BITS: usize, const PER: usize, const HIGH_FIRST: bool>(
     }
 }
 
+/// [`unpack`] for a stream: eight codes in `BITS` bytes.
+#[inline(always)]
+fn unpack_stream<const BITS: usize>(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
+    let head = ((8 - flat % 8) % 8).min(out.len());
+    let (first, rest) = out.split_at_mut(head);
+    let (whole, tail) = rest.as_chunks_mut::<8>();
+    let from = (flat + head) / 8 * BITS;
+    for (out, bytes) in whole.iter_mut().zip(bytes[from..].as_chunks::<BITS>().0) {
+        let mut word = [0; 8];
+        word[..BITS].copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        for (slot, out) in out.iter_mut().enumerate() {
+            *out = (word >> (BITS * slot)) as u8 & layout.mask();
+        }
+    }
+    let after = flat + head + 8 * whole.len();
+    for (run, flat) in [(first, flat), (tail, after)] {
+        for (out, flat) in run.iter_mut().zip(flat..) {
+            *out = layout.read(bytes, flat as u64);
+        }
+    }
+}
+
 /// Values of the codes with the flat indices `flat ..`, at most 4 bits each.
 ///
 /// # Panics
@@ -116,7 +143,7 @@ pub(super) fn look_up_packed(
     #[cfg(target_arch = "x86_64")]
     if isa.vectors() == Isa::Avx512
         && layout.bits == 4
-        && !matches!(layout.order, BitOrder::Split { .. })
+        && matches!(layout.order, BitOrder::HighFirst | BitOrder::LowFirst)
         && flat.is_multiple_of(2)
     {
         let bytes = &bytes[flat / 2..];
@@ -169,7 +196,7 @@ pub(super) fn look_up_scaled(
     #[cfg(target_arch = "x86_64")]
     if isa.vectors() == Isa::Avx512
         && layout.bits == 4
-        && !matches!(layout.order, BitOrder::Split { .. })
+        && matches!(layout.order, BitOrder::HighFirst | BitOrder::LowFirst)
         && matches!(size, 16 | 32)
         && flat.is_multiple_of(size)
     {
@@ -310,6 +337,7 @@ mod tests {
                 BitOrder::LowFirst,
                 BitOrder::Split { words: 16 },
                 BitOrder::Split { words: 13 },
+                BitOrder::Stream,
             ] {
                 let layout = Codes {
                     segment: 0,

@@ -4,7 +4,9 @@
 
 use std::ops::Range;
 
-use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format};
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, Source, Step,
+};
 use espalier_interface::{DType, PluginError, Result};
 
 use super::TileDecoder;
@@ -20,8 +22,12 @@ pub(super) const RUN: usize = 256;
 /// How to decode the weights of one format; made once, outside the hot path.
 #[derive(Clone, Debug)]
 pub struct FormatDecoder {
+    /// With the decoding before `steps`: of codebooks and affine formats with their first blocks,
+    /// else a source without steps.
     format: Format,
     table: Table,
+    /// What follows.
+    steps: Vec<Step>,
 }
 
 /// The unscaled value of a code.
@@ -51,27 +57,35 @@ impl FormatDecoder {
     /// decode it.
     pub fn new(format: &Format) -> Result<Self> {
         format.validate()?;
-        let table = match &format.decoding {
-            Decoding::Codebook { table, .. } if table.len() <= 16 => {
+        let Some((source, steps)) = format.stages() else {
+            return Err(PluginError::unsupported(format!(
+                "quantizer `{}` describes no decoding: call its `decode`",
+                format.quantizer
+            )));
+        };
+        let table = match &source {
+            Source::Table { table, .. } if table.len() <= 16 => {
                 let mut padded = [0.0; 16];
                 padded[..table.len()].copy_from_slice(table);
                 Table::Small(padded)
             }
-            Decoding::Codebook { table, .. } => {
+            Source::Table { table, .. } => {
                 let mut padded = Box::new([0.0; 256]);
                 padded[..table.len()].copy_from_slice(table);
                 Table::Large(padded)
             }
-            Decoding::Affine { .. } => Table::Count,
-            Decoding::Callback => {
-                return Err(PluginError::unsupported(format!(
-                    "quantizer `{}` describes no decoding: call its `decode`",
-                    format.quantizer
-                )));
-            }
+            Source::Count { .. } | Source::Vectors { .. } => Table::Count,
         };
-        let format = format.clone();
-        Ok(FormatDecoder { format, table })
+        let (decoding, steps) = with_first_blocks(source, steps);
+        let format = Format {
+            decoding,
+            ..format.clone()
+        };
+        Ok(FormatDecoder {
+            format,
+            table,
+            steps,
+        })
     }
 
     /// The weight in `segments`, in the format's order.
@@ -114,6 +128,9 @@ impl TileDecoder for PackedWeight<'_> {
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
             for (col, out) in (cols.start..).step_by(RUN).zip(out.chunks_mut(RUN)) {
                 self.run(row, col, out);
+                for step in &self.decoder.steps {
+                    self.step(step, row, col, out);
+                }
             }
         }
     }
@@ -122,8 +139,11 @@ impl TileDecoder for PackedWeight<'_> {
         let (codes, blocks, has_zeros) = match &self.decoder.format.decoding {
             Decoding::Codebook { codes, blocks, .. } => (codes, blocks, false),
             Decoding::Affine { codes, blocks, .. } => (codes, blocks, true),
-            Decoding::Callback => return None,
+            Decoding::Steps { .. } | Decoding::Callback => return None,
         };
+        if !self.decoder.steps.is_empty() {
+            return None;
+        }
         let table = match &self.decoder.table {
             Table::Small(table) => table,
             Table::Large(_) => return None,
@@ -143,6 +163,52 @@ impl TileDecoder for PackedWeight<'_> {
             scales: self,
             has_zeros,
         })
+    }
+}
+
+/// A decoding that has passes of its own, and the steps after it.
+fn with_first_blocks(source: Source, mut steps: Vec<Step>) -> (Decoding, Vec<Step>) {
+    match (source, &steps[..]) {
+        (Source::Table { codes, table }, [Step::Times { blocks, values }, ..]) => {
+            let (blocks, scale) = (*blocks, values.clone());
+            let decoding = Decoding::Codebook {
+                codes,
+                table,
+                blocks,
+                scale,
+            };
+            (decoding, steps.split_off(1))
+        }
+        (
+            Source::Count { codes },
+            [
+                Step::Minus {
+                    blocks,
+                    values: zero,
+                },
+                Step::Times {
+                    blocks: same,
+                    values: scale,
+                },
+                ..,
+            ],
+        ) if blocks == same => {
+            let (blocks, scale, zero) = (*blocks, scale.clone(), zero.clone());
+            let decoding = Decoding::Affine {
+                codes,
+                blocks,
+                scale,
+                zero,
+            };
+            (decoding, steps.split_off(2))
+        }
+        (source, _) => {
+            let decoding = Decoding::Steps {
+                source,
+                steps: Vec::new(),
+            };
+            (decoding, steps)
+        }
     }
 }
 
@@ -197,7 +263,7 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Decodes at most [`RUN`] elements of `row` from `col` on.
+    /// Decodes at most [`RUN`] elements of `row` from `col` on, without the steps.
     fn run(&self, row: usize, col: usize, out: &mut [f32]) {
         match &self.decoder.format.decoding {
             Decoding::Codebook {
@@ -253,6 +319,19 @@ impl PackedWeight<'_> {
                     },
                 );
             }
+            Decoding::Steps { source, .. } => match source {
+                Source::Table { codes, .. } | Source::Count { codes } => {
+                    self.numbers(codes, row, col, out);
+                }
+                Source::Vectors {
+                    codes,
+                    codebooks,
+                    len,
+                } => {
+                    let flat = row * self.size().1 + col;
+                    self.vectors(codes.iter().zip(codebooks), *len as usize, flat, out);
+                }
+            },
             Decoding::Callback => unreachable!("refused by `new`"),
         }
     }
@@ -262,7 +341,7 @@ impl PackedWeight<'_> {
         match blocks {
             BlockMap::Flat { size } => Some(size as usize),
             BlockMap::Rows => Some(self.size().1),
-            BlockMap::Strided { .. } | BlockMap::Columns => None,
+            BlockMap::Strided { .. } | BlockMap::Columns | BlockMap::Groups { .. } => None,
         }
     }
 

@@ -63,7 +63,9 @@ impl Description {
             quantizer: format.quantizer.clone(),
             has_code: false,
         };
+        refuse_other_kinds(format)?;
         match &format.decoding {
+            Decoding::Steps { .. } => unreachable!("refused"),
             Decoding::Codebook {
                 codes,
                 table,
@@ -181,10 +183,35 @@ impl Description {
                 format!("({last} - (i) % {slots}) * {bits}"),
             ],
             BitOrder::LowFirst => [format!("(i) / {slots}"), format!("(i) % {slots} * {bits}")],
+            BitOrder::Stream => unreachable!("refused"),
         };
         self.define("CODE_WORD_OF(i)", &word);
         self.define("CODE_SHIFT_OF(i)", &shift);
     }
+}
+
+/// Refuses what this decoder does not read yet.
+fn refuse_other_kinds(format: &Format) -> Result<()> {
+    let (codes, blocks) = match &format.decoding {
+        Decoding::Codebook { codes, blocks, .. } | Decoding::Affine { codes, blocks, .. } => {
+            (codes, blocks)
+        }
+        Decoding::Callback => return Ok(()),
+        Decoding::Steps { .. } => return Err(other_kind(format, "steps")),
+    };
+    match (codes.order, blocks) {
+        (BitOrder::Stream, _) => Err(other_kind(format, "codes in a stream of bits")),
+        (_, BlockMap::Groups { .. }) => Err(other_kind(format, "groups of a row")),
+        _ => Ok(()),
+    }
+}
+
+fn other_kind(format: &Format, what: &str) -> PluginError {
+    PluginError::unsupported(format!(
+        "quantizer `{}` describes its format by {what}, which backend `cuda` does not decode: \
+         choose backend `cpu`, or set backend.cuda.host_decode = true",
+        format.quantizer
+    ))
 }
 
 fn without_code(quantizer: &str) -> PluginError {
@@ -219,6 +246,7 @@ fn block(map: BlockMap) -> String {
         BlockMap::Strided { count } => format!("(i) % {count}"),
         BlockMap::Rows => "row".to_owned(),
         BlockMap::Columns => "column".to_owned(),
+        BlockMap::Groups { .. } => unreachable!("refused"),
     }
 }
 
@@ -259,7 +287,9 @@ fn values(format: &Format, of: &BlockValues, name: &str, table: &mut [f32; 256])
             zeros,
         } => {
             let group = match groups {
-                BlockMap::Flat { size } => format!("(block) / {size}"),
+                BlockMap::Flat { size } | BlockMap::Groups { size } => {
+                    format!("(block) / {size}")
+                }
                 BlockMap::Strided { count } => format!("(block) % {count}"),
                 BlockMap::Rows => "0".to_owned(),
                 BlockMap::Columns => "block".to_owned(),

@@ -171,10 +171,11 @@ struct Resolution {
 }
 
 impl Resolution {
-    /// None for a format that describes no decoding.
+    /// None for a format that describes no decoding, or one of steps.
     fn of(format: &Format) -> Option<Self> {
         match &format.decoding {
-            Decoding::Callback => None,
+            // Steps may change values in any way: what the bits could achieve bounds them too.
+            Decoding::Steps { .. } | Decoding::Callback => None,
             Decoding::Codebook {
                 table,
                 blocks,

@@ -6,7 +6,8 @@ use crate::DType;
 
 /// Which word holds a code, and at which bits.
 ///
-/// A word has as many slots as codes of that width fit. The bits above them are 0.
+/// A word has as many slots as codes of that width fit, but for `Stream`. The bits above them are
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BitOrder {
@@ -23,6 +24,9 @@ pub enum BitOrder {
         /// Number of words, and of codes per run.
         words: u64,
     },
+    /// One stream of bits without gaps, the lowest bit of each byte first: code `i` has the bits
+    /// from `bits i` on, the lowest first, and may straddle two bytes.
+    Stream,
 }
 
 /// Codes of `bits` bits each, one per element in flat order, packed across a whole segment.
@@ -30,8 +34,8 @@ pub enum BitOrder {
 pub struct Codes {
     /// Index of the segment: u8, one per word, or i32 for `Split` codes of 3 bits.
     pub segment: usize,
-    /// 1, 2, 4 or 8; 3 only as `Split`, ten per word of 32 bits; 5, 6 and 7, each in the lowest
-    /// bits of a byte.
+    /// 1 to 8 as `Stream`. Else 1, 2, 4 or 8; 3 only as `Split`, ten per word of 32 bits; 5, 6 and
+    /// 7, each in the lowest bits of a byte.
     pub bits: u32,
     /// Which word holds each code, and at which bits.
     pub order: BitOrder,
@@ -41,20 +45,20 @@ impl Codes {
     /// Whether codes of this width can be packed in this order.
     pub fn is_packable(&self) -> bool {
         match self.bits {
-            3 => matches!(self.order, BitOrder::Split { .. }),
+            3 => matches!(self.order, BitOrder::Split { .. } | BitOrder::Stream),
             bits => (1..=8).contains(&bits),
         }
     }
 
     /// The type of a word, which is the segment's dtype.
     pub fn dtype(&self) -> DType {
-        match self.bits {
-            3 => DType::I32,
+        match (self.bits, self.order) {
+            (3, BitOrder::Split { .. }) => DType::I32,
             _ => DType::U8,
         }
     }
 
-    /// Slots per word.
+    /// Slots per word; of a stream, whole codes per byte.
     pub fn per_word(&self) -> u64 {
         8 * self.dtype().bytes() / u64::from(self.bits)
     }
@@ -63,15 +67,21 @@ impl Codes {
     pub fn words(&self, elements: u64) -> u64 {
         match self.order {
             BitOrder::Split { words } => words,
+            BitOrder::Stream => elements.saturating_mul(self.bits.into()).div_ceil(8),
             _ => elements.div_ceil(self.per_word()),
         }
     }
 
-    /// The word of code `flat`, and the shift of the code within the word in bits.
+    /// The word of code `flat`, and the shift of the code within the word in bits. Of a stream the
+    /// word is that of the code's lowest bit; what straddles is in the lowest bits of the next.
     #[inline]
     pub fn place(&self, flat: u64) -> (u64, u32) {
         let per_word = self.per_word();
         let (word, slot) = match self.order {
+            BitOrder::Stream => {
+                let bit = flat * u64::from(self.bits);
+                return (bit / 8, (bit % 8) as u32);
+            }
             BitOrder::Split { words } => (flat % words, flat / words),
             _ => (flat / per_word, flat % per_word),
         };
@@ -80,6 +90,13 @@ impl Codes {
             _ => per_word - 1 - slot,
         };
         (word, self.bits * below as u32)
+    }
+
+    /// Writes the order as `LowFirst` where that is the same layout.
+    pub(super) fn simplify(&mut self) {
+        if self.order == BitOrder::Stream && matches!(self.bits, 1 | 2 | 4 | 8) {
+            self.order = BitOrder::LowFirst;
+        }
     }
 
     /// The mask of one code.
@@ -92,6 +109,9 @@ impl Codes {
         let (word, shift) = self.place(flat);
         let word = word as usize;
         let value = match self.dtype() {
+            DType::U8 if shift + self.bits > 8 => {
+                u32::from(u16::from_le_bytes([bytes[word], bytes[word + 1]]))
+            }
             DType::U8 => u32::from(bytes[word]),
             _ => {
                 let at = &bytes[4 * word..4 * word + 4];
@@ -134,7 +154,11 @@ impl Codes {
             _ => {
                 for (flat, &code) in codes.iter().enumerate() {
                     let (word, shift) = self.place(flat as u64);
-                    bytes[word as usize] |= (code & mask) << shift;
+                    let [low, high] = (u16::from(code & mask) << shift).to_le_bytes();
+                    bytes[word as usize] |= low;
+                    if high != 0 {
+                        bytes[word as usize + 1] |= high;
+                    }
                 }
             }
         }

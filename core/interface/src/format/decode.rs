@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockValues, Decoding, Format};
+use super::{BlockMap, BlockValues, Format, Source, Step};
 use crate::{DType, PluginError, Result};
 
 impl Format {
@@ -21,52 +21,81 @@ impl Format {
         cols: Range<u64>,
         out: &mut [f32],
     ) -> Result<()> {
-        let width = self.shape[1];
+        let (source, steps) = self.stages().ok_or_else(|| {
+            PluginError::unsupported(format!(
+                "quantizer `{}` describes no decoding: call its `decode`",
+                self.quantizer
+            ))
+        })?;
         let mut out = out.iter_mut();
         for row in rows {
             for col in cols.clone() {
                 let slot = out.next().expect("out holds rows x cols elements");
-                *slot = self.element(segments, row, col, width)?;
+                let value = self.source_value(segments, &source, row * self.shape[1] + col);
+                *slot = steps.iter().fold(value, |value, step| {
+                    self.stepped(segments, step, (row, col), value)
+                });
             }
         }
         Ok(())
     }
 
-    fn element(&self, segments: &[&[u8]], row: u64, col: u64, width: u64) -> Result<f32> {
-        let flat = row * width + col;
-        match &self.decoding {
-            Decoding::Codebook {
-                codes,
-                table,
-                blocks,
-                scale,
-            } => {
-                let code = codes.read(segments[codes.segment], flat);
-                let scale = self.block_value(segments, scale, blocks.block(row, col, width));
-                Ok(table[usize::from(code)] * scale)
+    /// The value of element `flat` before any step.
+    fn source_value(&self, segments: &[&[u8]], source: &Source, flat: u64) -> f32 {
+        match source {
+            Source::Table { codes, table } => {
+                table[usize::from(codes.read(segments[codes.segment], flat))]
             }
-            Decoding::Affine {
+            Source::Count { codes } => f32::from(codes.read(segments[codes.segment], flat)),
+            Source::Vectors {
                 codes,
-                blocks,
-                scale,
-                zero,
+                codebooks,
+                len,
             } => {
-                let code = codes.read(segments[codes.segment], flat);
-                let block = blocks.block(row, col, width);
-                let zero = self.block_value(segments, zero, block);
-                Ok((f32::from(code) - zero) * self.block_value(segments, scale, block))
+                let parts = codes.iter().zip(codebooks).map(|(codes, &codebook)| {
+                    let code = u64::from(codes.read(segments[codes.segment], flat / len));
+                    self.number(segments, codebook, code * len + flat % len)
+                });
+                parts.reduce(|sum, part| sum + part).unwrap_or(0.0)
             }
-            Decoding::Callback => Err(PluginError::unsupported(format!(
-                "quantizer `{}` describes no decoding: call its `decode`",
-                self.quantizer
-            ))),
         }
+    }
+
+    /// `value` of the element at `row` and `col` after a step.
+    fn stepped(&self, segments: &[&[u8]], step: &Step, (row, col): (u64, u64), value: f32) -> f32 {
+        let number = |blocks: &BlockMap, values: &BlockValues| {
+            self.block_value(segments, values, blocks.block(row, col, self.shape[1]))
+        };
+        match step {
+            Step::Times { blocks, values } => value * number(blocks, values),
+            Step::Plus { blocks, values } => value + number(blocks, values),
+            Step::Minus { blocks, values } => value - number(blocks, values),
+            Step::Outliers {
+                size,
+                count,
+                positions,
+                values,
+            } => {
+                let flat = row * self.shape[1] + col;
+                let (block, position) = (flat / size, flat % size);
+                let entries = block * count..(block + 1) * count;
+                let is_own =
+                    |&entry: &u64| u64::from(segments[*positions][entry as usize]) == position;
+                match entries.rev().find(is_own) {
+                    Some(entry) => self.number(segments, *values, entry),
+                    None => value,
+                }
+            }
+        }
+    }
+
+    fn number(&self, segments: &[&[u8]], segment: usize, at: u64) -> f32 {
+        float(segments[segment], self.segments[segment].dtype, at)
     }
 
     /// The number of block `block`, as [`BlockValues`] defines it.
     pub fn block_value(&self, segments: &[&[u8]], values: &BlockValues, block: u64) -> f32 {
-        let number =
-            |segment: usize, at: u64| float(segments[segment], self.segments[segment].dtype, at);
+        let number = |segment: usize, at: u64| self.number(segments, segment, at);
         match values {
             BlockValues::Stored { segment } => number(*segment, block),
             BlockValues::Nested {

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod steps;
+
 fn two_bit() -> Format {
     Format {
         quantizer: "test".into(),
@@ -307,7 +309,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     refused(|values| codes(values).bits = 2, "codes of 2 bits");
     refused(
         |values| codes(values).order = BitOrder::Split { words: 4 },
-        "which are not split",
+        "neither split nor a stream",
     );
     refused(
         |values| codes(values).bits = 4,

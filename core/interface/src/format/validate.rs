@@ -1,6 +1,6 @@
 //! Checks that the parts of a format fit each other, before anything is allocated for it.
 
-use super::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec};
+use super::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Source, Step};
 use crate::{DType, PluginError, Result};
 
 /// Dtypes in which the numbers of blocks are stored.
@@ -22,21 +22,26 @@ impl Format {
         self.check_segments(elements)?;
         match &self.decoding {
             Decoding::Callback => Ok(()),
+            Decoding::Steps { source, steps } => {
+                self.check_source(source, elements)?;
+                if steps.len() > Self::MOST_STEPS {
+                    return self.fail(format!(
+                        "{} steps, expected at most {}",
+                        steps.len(),
+                        Self::MOST_STEPS
+                    ));
+                }
+                steps
+                    .iter()
+                    .try_for_each(|step| self.check_step(step, elements))
+            }
             Decoding::Codebook {
                 codes,
                 table,
                 blocks,
                 scale,
             } => {
-                self.check_codes(codes, elements)?;
-                if table.len() != 1 << codes.bits {
-                    return self.fail(format!(
-                        "a codebook of {} values for {} bits",
-                        table.len(),
-                        codes.bits
-                    ));
-                }
-                self.check_finite(table, "codes")?;
+                self.check_codebook(codes, table, elements)?;
                 self.check_values(scale, self.count(*blocks, self.shape)?, "scale")
             }
             Decoding::Affine {
@@ -51,6 +56,75 @@ impl Format {
                 self.check_values(zero, count, "zero")
             }
         }
+    }
+
+    fn check_codebook(&self, codes: &Codes, table: &[f32], elements: u64) -> Result<()> {
+        self.check_codes(codes, elements)?;
+        if table.len() != 1 << codes.bits {
+            return self.fail(format!(
+                "a codebook of {} values for {} bits",
+                table.len(),
+                codes.bits
+            ));
+        }
+        self.check_finite(table, "codes")
+    }
+
+    fn check_source(&self, source: &Source, elements: u64) -> Result<()> {
+        let (codes, codebooks, len) = match source {
+            Source::Table { codes, table } => {
+                return self.check_codebook(codes, table, elements);
+            }
+            Source::Count { codes } => return self.check_codes(codes, elements),
+            Source::Vectors {
+                codes,
+                codebooks,
+                len,
+            } => (codes, codebooks, *len),
+        };
+        if !(2..=Source::LONGEST_VECTOR).contains(&len) {
+            return self.fail(format!(
+                "vectors of {len} elements, expected 2 to {}",
+                Source::LONGEST_VECTOR
+            ));
+        }
+        if codes.is_empty() || codes.len() != codebooks.len() {
+            return self.fail(format!(
+                "{} codes and {} codebooks of vectors, expected as many of both and one at least",
+                codes.len(),
+                codebooks.len()
+            ));
+        }
+        for (codes, &codebook) in codes.iter().zip(codebooks) {
+            self.check_codes(codes, elements.div_ceil(len))?;
+            self.check_segment(codebook, len << codes.bits, &NUMBERS, "codebook")?;
+        }
+        Ok(())
+    }
+
+    fn check_step(&self, step: &Step, elements: u64) -> Result<()> {
+        if let Some((what, blocks, values)) = step.numbers() {
+            return self.check_values(values, self.count(blocks, self.shape)?, what);
+        }
+        let Step::Outliers {
+            size,
+            count,
+            positions,
+            values,
+        } = step
+        else {
+            return Ok(());
+        };
+        if !(1..=Step::LARGEST_OUTLIER_BLOCK).contains(size) || !(1..=*size).contains(count) {
+            return self.fail(format!(
+                "{count} outliers in blocks of {size} elements, expected 1 to {} elements and \
+                 1 to as many outliers",
+                Step::LARGEST_OUTLIER_BLOCK
+            ));
+        }
+        let entries = elements.div_ceil(*size).saturating_mul(*count);
+        self.check_segment(*positions, entries, &[DType::U8], "positions of outliers")?;
+        self.check_segment(*values, entries, &NUMBERS, "values of outliers")
     }
 
     fn fail<T>(&self, what: String) -> Result<T> {
@@ -118,7 +192,8 @@ impl Format {
     fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
         if !codes.is_packable() {
             return self.fail(format!(
-                "codes of {} bits; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split words",
+                "codes of {} bits; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split words or as a \
+                 stream",
                 codes.bits
             ));
         }
@@ -137,9 +212,9 @@ impl Format {
     /// Number of blocks of a weight of that shape.
     fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
         match blocks {
-            BlockMap::Flat { size: 0 } | BlockMap::Strided { count: 0 } => {
-                self.fail("a block map without blocks".to_owned())
-            }
+            BlockMap::Flat { size: 0 }
+            | BlockMap::Strided { count: 0 }
+            | BlockMap::Groups { size: 0 } => self.fail("a block map without blocks".to_owned()),
             _ => Ok(blocks.count(shape)),
         }
     }
@@ -189,10 +264,10 @@ impl Format {
                 not_numbers,
                 scale,
             } => {
-                let is_split = matches!(codes.order, BitOrder::Split { .. });
-                if is_split || !matches!(codes.bits, 4 | 8) {
+                let fills_words = matches!(codes.order, BitOrder::HighFirst | BitOrder::LowFirst);
+                if !fills_words || !matches!(codes.bits, 4 | 8) {
                     return self.fail(format!(
-                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are not split",
+                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are neither split nor a stream",
                         codes.bits, codes.order
                     ));
                 }

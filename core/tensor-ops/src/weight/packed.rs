@@ -5,7 +5,7 @@ mod blocks;
 mod codes;
 
 use espalier_interface::Result;
-use espalier_interface::format::{Decoding, Format};
+use espalier_interface::format::{BitOrder, Codes, Decoding, Format};
 
 use crate::launch::Launch;
 use crate::{Binary, Tensors};
@@ -38,6 +38,14 @@ impl Stages {
     /// `INVALID` for a format that contradicts itself, `UNSUPPORTED` for one without a description.
     pub fn new(format: &Format) -> Result<Self> {
         format.validate()?;
+        let stages = format.stages();
+        let is_stream = |codes: &Codes| codes.order == BitOrder::Stream;
+        if stages.is_some_and(|(source, _)| source.codes().iter().any(is_stream)) {
+            return Err(espalier_interface::PluginError::unsupported(format!(
+                "quantizer `{}` has codes in a stream of bits: choose backend `cpu`",
+                format.quantizer
+            )));
+        }
         let (source, stages) = match &format.decoding {
             Decoding::Codebook {
                 codes,
@@ -59,6 +67,12 @@ impl Stages {
                 let scale = BlockNumbers::new(*blocks, scale);
                 let stages = vec![(Binary::Sub, zero), (Binary::Mul, scale)];
                 (Source::table(codes, f32::from), stages)
+            }
+            Decoding::Steps { .. } => {
+                return Err(espalier_interface::PluginError::unsupported(format!(
+                    "quantizer `{}` describes its format by steps: choose backend `cpu`",
+                    format.quantizer
+                )));
             }
             Decoding::Callback => {
                 return Err(espalier_interface::PluginError::unsupported(format!(

@@ -19,6 +19,7 @@ fn layouts(elements: u64) -> Vec<Codes> {
         let orders = [
             BitOrder::HighFirst,
             BitOrder::LowFirst,
+            BitOrder::Stream,
             BitOrder::Split {
                 words: elements.div_ceil(per_word),
             },
@@ -41,6 +42,10 @@ fn segments(codes: &Codes, elements: u64, count: u64, dtype: DType) -> Vec<Segme
         spec("offset", DType::F32, 1),
         spec("group_scales", dtype, count.max(5)),
         spec("group_zeros", dtype, count.max(5)),
+        spec("positions", DType::U8, 3 * elements.div_ceil(40)),
+        spec("outliers", dtype, 3 * elements.div_ceil(40)),
+        spec("codebook", dtype, 7 << codes.bits),
+        spec("residuals", DType::F32, 7 << codes.bits),
     ]
 }
 
@@ -114,7 +119,47 @@ fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
             grouped(BlockMap::Strided { count: 5 }),
             grouped(BlockMap::Flat { size: 9 }),
         ),
+        after_table(codes, blocks),
+        vectors(codes, blocks),
     ]
+}
+
+/// A table with an addend, whose blocks have outliers.
+fn after_table(codes: &Codes, blocks: BlockMap) -> Decoding {
+    let source = Source::Table {
+        codes: codes.clone(),
+        table: numbers(1 << codes.bits, 8),
+    };
+    let values = BlockValues::Stored { segment: 2 };
+    let outliers = Step::Outliers {
+        size: 40,
+        count: 3,
+        positions: 8,
+        values: 9,
+    };
+    let steps = vec![Step::Plus { blocks, values }, outliers];
+    Decoding::Steps { source, steps }
+}
+
+/// Vectors of two codebooks, with a factor and less a minimum.
+fn vectors(codes: &Codes, blocks: BlockMap) -> Decoding {
+    let source = Source::Vectors {
+        codes: vec![codes.clone(), codes.clone()],
+        codebooks: vec![10, 11],
+        len: 7,
+    };
+    let values = |segment| BlockValues::Stored { segment };
+    let steps = vec![
+        Step::Times {
+            blocks,
+            values: values(1),
+        },
+        Step::Minus {
+            blocks,
+            values: values(2),
+        },
+    ];
+    Decoding::Steps { source, steps }
 }
 
 /// Calls `body` with every kind of format, `[rows, cols]`, and segments of random bytes and finite
@@ -127,6 +172,7 @@ fn each_format(shape: [u64; 2], mut body: impl FnMut(&Format, &[&[u8]])) {
         BlockMap::Strided { count: 40 },
         BlockMap::Rows,
         BlockMap::Columns,
+        BlockMap::Groups { size: 24 },
     ];
     let elements = shape[0] * shape[1];
     for codes in layouts(elements) {

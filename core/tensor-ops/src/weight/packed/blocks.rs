@@ -133,6 +133,9 @@ impl BlockNumbers {
                 let spread = library.narrow(&spread, 0, run.begin - block * size, run.len)?;
                 library.binary(function, values, &spread)
             }
+            BlockMap::Groups { .. } => Err(espalier_interface::PluginError::unsupported(
+                "the format has groups of a row: choose backend `cpu`",
+            )),
             BlockMap::Strided { count } => {
                 let count = count as usize;
                 if run.begin.is_multiple_of(count) && run.len.is_multiple_of(count) {

@@ -1,0 +1,69 @@
+//! Codes of vectors -> the sum of their vectors.
+
+use espalier_interface::DType;
+use espalier_interface::format::Codes;
+use half::{bf16, f16};
+
+use super::PackedWeight;
+use super::codes::unpack;
+use super::format::RUN;
+use crate::element::Element;
+use crate::simd::vectorized;
+
+impl PackedWeight<'_> {
+    /// Decodes at most [`RUN`] elements from `flat` on: the sum of the vectors of each codebook,
+    /// `len` elements long.
+    pub(super) fn vectors<'c>(
+        &self,
+        stages: impl Iterator<Item = (&'c Codes, &'c usize)>,
+        len: usize,
+        flat: usize,
+        out: &mut [f32],
+    ) {
+        let (first, end) = (flat / len, (flat + out.len()).div_ceil(len));
+        let mut codes = [0u8; RUN];
+        let codes = &mut codes[..end - first];
+        for (stage, (layout, &codebook)) in stages.enumerate() {
+            let bytes = self.segment(layout.segment);
+            vectorized(
+                #[inline(always)]
+                || unpack(bytes, layout, first, codes),
+            );
+            let bytes = self.segment(codebook);
+            let place = (len, flat % len, stage == 0);
+            match self.dtype(codebook) {
+                DType::F32 => sum(bytes, f32::from_le_bytes, codes, place, out),
+                DType::BF16 => sum(bytes, |x| bf16::from_le_bytes(x).load(), codes, place, out),
+                _ => sum(bytes, |x| f16::from_le_bytes(x).load(), codes, place, out),
+            }
+        }
+    }
+}
+
+/// Adds the vectors of `codes` to `out`, or writes them where they are the first; `out` begins
+/// `skipped` elements after the first vector's beginning.
+fn sum<const BYTES: usize>(
+    codebook: &[u8],
+    read: impl Fn([u8; BYTES]) -> f32,
+    codes: &[u8],
+    (len, skipped, is_first): (usize, usize, bool),
+    out: &mut [f32],
+) {
+    let numbers = codebook.as_chunks::<BYTES>().0;
+    vectorized(
+        #[inline(always)]
+        || {
+            let (mut done, mut lane) = (0, skipped);
+            for &code in codes {
+                let end = (done + len - lane).min(out.len());
+                let start = usize::from(code) * len + lane;
+                let vector = &numbers[start..start + end - done];
+                for (out, &number) in out[done..end].iter_mut().zip(vector) {
+                    let number = read(number);
+                    *out = if is_first { number } else { *out + number };
+                }
+                (done, lane) = (end, 0);
+            }
+        },
+    );
+}
