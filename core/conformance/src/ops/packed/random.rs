@@ -1,5 +1,7 @@
 //! A seed -> a format that describes its decoding: bits, order, blocks, and the values of blocks.
 
+mod steps;
+
 use espalier_interface::DType;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, TableScale,
@@ -16,6 +18,9 @@ const STORED: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2]) -> (String, Format) {
     let elements = shape[0] * shape[1];
     let bits = dice.between(1, 8) as u32;
+    if dice.once_in(3) {
+        return steps::format(draw, dice, shape, bits);
+    }
     let (codes, words) = codes(dice, bits, elements);
     let blocks = blocks(dice, elements);
     let count = blocks.count(shape);
@@ -40,29 +45,32 @@ pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2]) -> (String, Format) {
         };
         ("affine", decoding)
     };
+    let name = format!("{bits} bits, {kind}, {blocks:?}, {}", names(&segments));
+    (name, super::format(shape, segments, decoding))
+}
+
+/// Names and types of segments.
+fn names(segments: &[SegmentSpec]) -> String {
     let names: Vec<String> = segments
         .iter()
         .map(|s| format!("{} {}", s.name, s.dtype))
         .collect();
-    let name = format!("{bits} bits, {kind}, {blocks:?}, [{}]", names.join(", "));
-    (name, super::format(shape, segments, decoding))
+    format!("[{}]", names.join(", "))
 }
 
 /// The codes of segment 0, and its number of words.
 fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
+    // The words of 3 bits are of 32 where the codes are split.
     let word_bits = if bits == 3 { 32 } else { 8 };
     // At times more words than are needed.
     let split = elements.div_ceil(word_bits / u64::from(bits)) + dice.below(3) as u64;
     let orders = [
         BitOrder::Split { words: split },
+        BitOrder::Stream,
         BitOrder::HighFirst,
         BitOrder::LowFirst,
     ];
-    let order = if bits == 3 {
-        orders[0]
-    } else {
-        dice.one_of(&orders)
-    };
+    let order = dice.one_of(if bits == 3 { &orders[..2] } else { &orders });
     let codes = Codes {
         segment: 0,
         bits,
@@ -73,9 +81,10 @@ fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
 }
 
 fn blocks(dice: &Dice, elements: u64) -> BlockMap {
-    match dice.below(4) {
+    match dice.below(5) {
         0 => BlockMap::Rows,
         1 => BlockMap::Columns,
+        3 => BlockMap::Groups { size: size(dice) },
         2 => BlockMap::Strided {
             count: elements.div_ceil(size(dice)),
         },

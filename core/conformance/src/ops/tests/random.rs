@@ -82,18 +82,25 @@ fn rows_of_random_cases_are_none_one_and_many_in_both_dtypes() {
 
 #[test]
 fn random_weights_are_dense_and_packed_with_all_numbers_of_bits() {
-    let layouts = found("op.param_value", 300, |case| {
+    let layouts = found("op.param_value", 500, |case| {
         match &case.request.params[0].layout {
             WeightLayout::Dense(dtype) => dtype.name().to_owned(),
             WeightLayout::Packed(format) => match &format.decoding {
                 Decoding::Callback => "callback".to_owned(),
                 Decoding::Codebook { codes, .. } => format!("codebook of {}", codes.bits),
                 Decoding::Affine { codes, .. } => format!("affine of {}", codes.bits),
+                Decoding::Steps { source, steps } => {
+                    let codes = &source.codes()[0];
+                    format!("{} steps, {} bits", steps.len().min(1), codes.bits)
+                }
             },
         }
     });
-    // Three dtypes, a decoder function, and 1 to 8 bits of both kinds.
-    assert_eq!(layouts.len(), 3 + 1 + 16, "{layouts:?}");
+    // Three dtypes, a decoder function, 1 to 8 bits of both kinds, and with steps.
+    let is_source = |name: &&String| name.starts_with("0 steps");
+    let sources = layouts.iter().filter(is_source).count();
+    assert!(sources > 0, "{layouts:?}");
+    assert_eq!(layouts.len() - sources, 3 + 1 + 24, "{layouts:?}");
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! A seed -> a format of a source and steps.
+
+use espalier_interface::DType;
+use espalier_interface::format::{Codes, Decoding, Format, SegmentSpec, Source, Step};
+
+use super::{STORED, blocks, codes, names, values};
+use crate::ops::dice::Dice;
+use crate::ops::draw::Draw;
+use crate::ops::packed::table;
+
+/// A format of weights of that shape, whose codes have so many bits, and its name.
+pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2], bits: u32) -> (String, Format) {
+    let elements = shape[0] * shape[1];
+    let mut segments = Vec::new();
+    let (kind, source) = source(draw, dice, (bits, elements), &mut segments);
+    let steps: Vec<Step> = (0..dice.below(4))
+        .map(|index| step(draw, dice, (index, shape), &mut segments))
+        .collect();
+    let kinds: Vec<&str> = steps
+        .iter()
+        .map(|step| step.numbers().map_or("outliers", |(what, ..)| what))
+        .collect();
+    let kinds = kinds.join(", ");
+    let name = format!("{bits} bits, {kind}, [{kinds}], {}", names(&segments));
+    let decoding = Decoding::Steps { source, steps };
+    (name, super::super::format(shape, segments, decoding))
+}
+
+fn source(
+    draw: &Draw,
+    dice: &Dice,
+    (bits, elements): (u32, u64),
+    segments: &mut Vec<SegmentSpec>,
+) -> (&'static str, Source) {
+    let mut layout = |name: &str, bits, count| {
+        let (codes, words) = codes(dice, bits, count);
+        let segment = segments.len();
+        segments.push(SegmentSpec::new(name, codes.dtype(), words));
+        Codes { segment, ..codes }
+    };
+    match dice.below(3) {
+        0 => {
+            let codes = layout("codes", bits, elements);
+            let table = table(draw, 1 << bits);
+            ("table", Source::Table { codes, table })
+        }
+        1 => {
+            let codes = layout("codes", bits, elements);
+            ("count", Source::Count { codes })
+        }
+        _ => {
+            let len = dice.one_of(&[2, 4, 8, dice.between(2, 20) as u64]);
+            let all: Vec<Codes> = [bits, dice.between(1, 8) as u32][..dice.between(1, 2)]
+                .iter()
+                .map(|&bits| layout("codes", bits, elements.div_ceil(len)))
+                .collect();
+            let mut codebooks = Vec::new();
+            for codes in &all {
+                codebooks.push(segments.len());
+                let dtype = dice.one_of(&STORED);
+                segments.push(SegmentSpec::new("codebook", dtype, len << codes.bits));
+            }
+            let source = Source::Vectors {
+                codes: all,
+                codebooks,
+                len,
+            };
+            ("vectors", source)
+        }
+    }
+}
+
+fn step(
+    draw: &Draw,
+    dice: &Dice,
+    (index, shape): (usize, [u64; 2]),
+    segments: &mut Vec<SegmentSpec>,
+) -> Step {
+    let elements = shape[0] * shape[1];
+    let kind = dice.below(4);
+    if kind == 3 {
+        let size = dice.one_of(&[16, 64, 256, dice.between(1, 256) as u64]);
+        let count = dice.between(1, size.min(3) as usize) as u64;
+        let entries = elements.div_ceil(size) * count;
+        let positions = segments.len();
+        segments.push(SegmentSpec::new("positions", DType::U8, entries));
+        segments.push(SegmentSpec::new("outliers", dice.one_of(&STORED), entries));
+        return Step::Outliers {
+            size,
+            count,
+            positions,
+            values: positions + 1,
+        };
+    }
+    let blocks = blocks(dice, elements);
+    let name = format!("step{index}");
+    let values = values(draw, dice, (&name, blocks.count(shape)), segments);
+    match kind {
+        0 => Step::Times { blocks, values },
+        1 => Step::Plus { blocks, values },
+        _ => Step::Minus { blocks, values },
+    }
+}
