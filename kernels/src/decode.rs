@@ -8,11 +8,13 @@ mod format;
 mod small_blocks;
 mod steps;
 mod vectors;
+mod weight;
 
 use std::ops::Range;
 
 pub use callback::CallbackDecoder;
-pub use format::{FormatDecoder, PackedWeight};
+pub use format::FormatDecoder;
+pub use weight::PackedWeight;
 
 use crate::element::convert_real;
 use crate::matmul::{Nibbles, Rows, Scalar};

@@ -17,7 +17,7 @@ use crate::DType;
 
 pub use codes::{BitOrder, Codes};
 pub use device_code::DeviceCode;
-pub use steps::{Source, Step};
+pub use steps::{Source, Step, hadamard};
 
 /// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

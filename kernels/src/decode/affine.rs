@@ -4,7 +4,7 @@ use espalier_interface::format::{BlockMap, BlockValues, Codes};
 
 use super::PackedWeight;
 use super::codes::split_runs;
-use super::format::RUN;
+use super::weight::RUN;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {

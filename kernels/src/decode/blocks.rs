@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use super::PackedWeight;
 use super::codes::look_up_packed;
-use super::format::RUN;
+use super::weight::RUN;
 use crate::element::Element;
 use crate::simd::vectorized;
 

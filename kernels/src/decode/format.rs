@@ -1,52 +1,40 @@
-//! A packed weight's description and segments -> its values, with vectors.
-//!
-//! The result has the bits of [`Format::decode`]: the same products and sums, each rounded once.
+//! A packed weight's description -> its decoder.
 
-use std::ops::Range;
+use espalier_interface::format::{Decoding, Format, Source, Step};
+use espalier_interface::{PluginError, Result};
 
-use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, Source, Step,
-};
-use espalier_interface::{DType, PluginError, Result};
-
-use super::TileDecoder;
-use super::codes::{look_up_16, look_up_packed, unpack};
-use crate::matmul::{BlockScales, Isa, Nibbles};
-use crate::simd::vectorized;
-
-/// Elements of the largest block that has no table of scaled numbers.
-const SMALL_BLOCK: usize = 32;
-/// Elements decoded at a time.
-pub(super) const RUN: usize = 256;
+use super::PackedWeight;
+use crate::matmul::Isa;
 
 /// How to decode the weights of one format; made once, outside the hot path.
 #[derive(Clone, Debug)]
 pub struct FormatDecoder {
     /// With the decoding before `steps`: of codebooks and affine formats with their first blocks,
     /// else a source without steps.
-    format: Format,
-    table: Table,
+    pub(super) format: Format,
+    pub(super) table: Table,
     /// What follows.
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+    /// What follows a product with a Hadamard matrix, which ends those steps.
+    pub(super) rotated: Option<Rotated>,
+}
+
+/// A product of runs with a Hadamard matrix, and the steps after it.
+#[derive(Clone, Debug)]
+pub(super) struct Rotated {
+    pub(super) size: usize,
+    pub(super) steps: Vec<Step>,
 }
 
 /// The unscaled value of a code.
 #[derive(Clone, Debug)]
-enum Table {
+pub(super) enum Table {
     /// Up to 4 bits, padded.
     Small([f32; 16]),
     /// Up to 8 bits, padded.
     Large(Box<[f32; 256]>),
     /// The code as a number.
     Count,
-}
-
-/// A [`FormatDecoder`] and the segments of one weight.
-#[derive(Clone, Copy, Debug)]
-pub struct PackedWeight<'a> {
-    decoder: &'a FormatDecoder,
-    segments: &'a [&'a [u8]],
-    isa: Isa,
 }
 
 impl FormatDecoder {
@@ -76,7 +64,8 @@ impl FormatDecoder {
             }
             Source::Count { .. } | Source::Vectors { .. } => Table::Count,
         };
-        let (decoding, steps) = with_first_blocks(source, steps);
+        let (decoding, mut steps) = with_first_blocks(source, steps);
+        let rotated = rotated(format, &mut steps)?;
         let format = Format {
             decoding,
             ..format.clone()
@@ -85,6 +74,7 @@ impl FormatDecoder {
             format,
             table,
             steps,
+            rotated,
         })
     }
 
@@ -114,56 +104,27 @@ impl FormatDecoder {
     }
 }
 
-impl TileDecoder for PackedWeight<'_> {
-    fn size(&self) -> (usize, usize) {
-        let [rows, cols] = self.decoder.format.shape;
-        (rows as usize, cols as usize)
+/// Cuts `steps` at their product with a Hadamard matrix.
+fn rotated(format: &Format, steps: &mut Vec<Step>) -> Result<Option<Rotated>> {
+    let mut places = steps
+        .iter()
+        .enumerate()
+        .filter_map(|(at, step)| match step {
+            Step::Hadamard { size } => Some((at, *size as usize)),
+            _ => None,
+        });
+    let Some((at, size)) = places.next() else {
+        return Ok(None);
+    };
+    if places.next().is_some() {
+        return Err(PluginError::unsupported(format!(
+            "quantizer `{}` describes two products with Hadamard matrices: one is decoded",
+            format.quantizer
+        )));
     }
-
-    fn decode(&self, rows: Range<usize>, cols: Range<usize>, out: &mut [f32]) {
-        let width = cols.len();
-        if width == 0 {
-            return;
-        }
-        for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
-            for (col, out) in (cols.start..).step_by(RUN).zip(out.chunks_mut(RUN)) {
-                self.run(row, col, out);
-                for step in &self.decoder.steps {
-                    self.step(step, row, col, out);
-                }
-            }
-        }
-    }
-
-    fn nibbles(&self) -> Option<Nibbles<'_>> {
-        let (codes, blocks, has_zeros) = match &self.decoder.format.decoding {
-            Decoding::Codebook { codes, blocks, .. } => (codes, blocks, false),
-            Decoding::Affine { codes, blocks, .. } => (codes, blocks, true),
-            Decoding::Steps { .. } | Decoding::Callback => return None,
-        };
-        if !self.decoder.steps.is_empty() {
-            return None;
-        }
-        let table = match &self.decoder.table {
-            Table::Small(table) => table,
-            Table::Large(_) => return None,
-            Table::Count => &COUNT,
-        };
-        let (block, width) = (self.piece(*blocks)?, self.size().1);
-        let lie_side_by_side = match codes.order {
-            BitOrder::Split { words } => codes.bits != 3 && words.is_multiple_of(width as u64),
-            _ => codes.bits == 4,
-        };
-        let whole = block.is_multiple_of(16) && width > 0 && width.is_multiple_of(block);
-        (codes.bits <= 4 && lie_side_by_side && whole).then(|| Nibbles {
-            bytes: self.segments[codes.segment],
-            codes,
-            table,
-            block,
-            scales: self,
-            has_zeros,
-        })
-    }
+    let after = steps.split_off(at + 1);
+    steps.truncate(at);
+    Ok(Some(Rotated { size, steps: after }))
 }
 
 /// A decoding that has passes of its own, and the steps after it.
@@ -208,190 +169,6 @@ fn with_first_blocks(source: Source, mut steps: Vec<Step>) -> (Decoding, Vec<Ste
                 steps: Vec::new(),
             };
             (decoding, steps)
-        }
-    }
-}
-
-/// The codes of up to four bits as numbers.
-static COUNT: [f32; 16] = [
-    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
-];
-
-impl BlockScales for PackedWeight<'_> {
-    fn scales(&self, first: usize, out: &mut [f32]) {
-        let (Decoding::Codebook { scale, .. } | Decoding::Affine { scale, .. }) =
-            &self.decoder.format.decoding
-        else {
-            unreachable!("refused by `new`");
-        };
-        self.numbers_of(scale, first, out);
-    }
-
-    fn zeros(&self, first: usize, out: &mut [f32]) {
-        let Decoding::Affine { zero, .. } = &self.decoder.format.decoding else {
-            unreachable!("blocks of a codebook have no zero points");
-        };
-        self.numbers_of(zero, first, out);
-    }
-}
-
-impl PackedWeight<'_> {
-    /// `[N, M]`.
-    pub(super) fn shape(&self) -> [u64; 2] {
-        self.decoder.format.shape
-    }
-
-    /// The bytes of a segment.
-    pub(super) fn segment(&self, index: usize) -> &[u8] {
-        self.segments[index]
-    }
-
-    /// The type of a segment's elements.
-    pub(super) fn dtype(&self, segment: usize) -> DType {
-        self.decoder.format.segments[segment].dtype
-    }
-
-    /// The instruction set that decodes it.
-    pub(super) fn isa(&self) -> Isa {
-        self.isa
-    }
-
-    /// The numbers of the blocks from `first` on.
-    fn numbers_of(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
-        for (idx, out) in out.chunks_mut(RUN).enumerate() {
-            self.values(values, first + idx * RUN, out);
-        }
-    }
-
-    /// Decodes at most [`RUN`] elements of `row` from `col` on, without the steps.
-    fn run(&self, row: usize, col: usize, out: &mut [f32]) {
-        match &self.decoder.format.decoding {
-            Decoding::Codebook {
-                codes,
-                blocks,
-                scale,
-                ..
-            } => {
-                if let (Table::Small(table), Some(size)) =
-                    (&self.decoder.table, self.piece(*blocks))
-                {
-                    let flat = row * self.size().1 + col;
-                    if size <= SMALL_BLOCK {
-                        return self.small_blocks(codes, scale, (table, size), flat, out);
-                    }
-                    return self.scaled_tables(codes, scale, (table, size), flat, out);
-                }
-                self.numbers(codes, row, col, out);
-                let mut scales = [0.0; RUN];
-                let scales = &mut scales[..out.len()];
-                self.spread(*blocks, scale, row, col, scales);
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        out.iter_mut()
-                            .zip(scales.iter())
-                            .for_each(|(x, &scale)| *x *= scale)
-                    },
-                );
-            }
-            Decoding::Affine {
-                codes,
-                blocks,
-                scale,
-                zero,
-            } => {
-                if matches!(codes.order, BitOrder::Split { .. }) {
-                    let numbers = [scale, zero];
-                    return self.split_affine(codes, *blocks, numbers, (row, col), out);
-                }
-                self.numbers(codes, row, col, out);
-                let (mut scales, mut zeros) = ([0.0; RUN], [0.0; RUN]);
-                let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);
-                self.spread(*blocks, scale, row, col, scales);
-                self.spread(*blocks, zero, row, col, zeros);
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        let numbers = scales.iter().zip(zeros.iter());
-                        for (x, (&scale, &zero)) in out.iter_mut().zip(numbers) {
-                            *x = (*x - zero) * scale;
-                        }
-                    },
-                );
-            }
-            Decoding::Steps { source, .. } => match source {
-                Source::Table { codes, .. } | Source::Count { codes } => {
-                    self.numbers(codes, row, col, out);
-                }
-                Source::Vectors {
-                    codes,
-                    codebooks,
-                    len,
-                } => {
-                    let flat = row * self.size().1 + col;
-                    self.vectors(codes.iter().zip(codebooks), *len as usize, flat, out);
-                }
-            },
-            Decoding::Callback => unreachable!("refused by `new`"),
-        }
-    }
-
-    /// Elements of a row that share a block, where they are many.
-    fn piece(&self, blocks: BlockMap) -> Option<usize> {
-        match blocks {
-            BlockMap::Flat { size } => Some(size as usize),
-            BlockMap::Rows => Some(self.size().1),
-            BlockMap::Strided { .. } | BlockMap::Columns | BlockMap::Groups { .. } => None,
-        }
-    }
-
-    /// Decodes block by block from the codebook times the block's scale. That takes 16 products
-    /// instead of one per element, with the same results.
-    fn scaled_tables(
-        &self,
-        codes: &Codes,
-        scale: &BlockValues,
-        (table, size): (&[f32; 16], usize),
-        flat: usize,
-        out: &mut [f32],
-    ) {
-        let mut done = 0;
-        while done < out.len() {
-            let block = (flat + done) / size;
-            let end = ((block + 1) * size - flat).min(out.len());
-            let factor = self.value(scale, block);
-            let scaled = table.map(|x| x * factor);
-            let bytes = self.segments[codes.segment];
-            let out = &mut out[done..end];
-            look_up_packed(self.isa, bytes, codes, flat + done, &scaled, out);
-            done = end;
-        }
-    }
-
-    /// The unscaled values of the codes.
-    fn numbers(&self, layout: &Codes, row: usize, col: usize, out: &mut [f32]) {
-        let mut codes = [0u8; RUN];
-        let codes = &mut codes[..out.len()];
-        let (bytes, flat) = (self.segments[layout.segment], row * self.size().1 + col);
-        vectorized(
-            #[inline(always)]
-            || unpack(bytes, layout, flat, codes),
-        );
-        match &self.decoder.table {
-            Table::Small(table) => look_up_16(self.isa, table, codes, out),
-            Table::Large(table) => {
-                for (out, &code) in out.iter_mut().zip(codes.iter()) {
-                    *out = table[usize::from(code)];
-                }
-            }
-            Table::Count => vectorized(
-                #[inline(always)]
-                || {
-                    out.iter_mut()
-                        .zip(codes.iter())
-                        .for_each(|(x, &code)| *x = f32::from(code))
-                },
-            ),
         }
     }
 }

@@ -5,7 +5,7 @@ use espalier_interface::format::{BlockValues, Codes};
 
 use super::PackedWeight;
 use super::codes::{look_up_packed, look_up_scaled};
-use super::format::RUN;
+use super::weight::RUN;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {

@@ -3,7 +3,7 @@
 use espalier_interface::format::{BlockMap, BlockValues, Step};
 
 use super::PackedWeight;
-use super::format::RUN;
+use super::weight::RUN;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
@@ -30,6 +30,7 @@ impl PackedWeight<'_> {
                 let blocks = (*size as usize, *count as usize);
                 self.outliers(blocks, (*positions, *values), flat, out);
             }
+            Step::Hadamard { .. } => unreachable!("a step of whole runs"),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockMap, BlockValues, Format, Source, Step};
+use super::{BlockMap, BlockValues, Format, Source, Step, hadamard};
 use crate::{DType, PluginError, Result};
 
 impl Format {
@@ -27,17 +27,50 @@ impl Format {
                 self.quantizer
             ))
         })?;
-        let mut out = out.iter_mut();
-        for row in rows {
-            for col in cols.clone() {
-                let slot = out.next().expect("out holds rows x cols elements");
-                let value = self.source_value(segments, &source, row * self.shape[1] + col);
-                *slot = steps.iter().fold(value, |value, step| {
-                    self.stepped(segments, step, (row, col), value)
-                });
+        let width = (cols.end - cols.start) as usize;
+        if width > 0 {
+            for (row, out) in rows.zip(out.chunks_mut(width)) {
+                self.decode_run(segments, (&source, &steps), row, cols.clone(), out);
             }
         }
         Ok(())
+    }
+
+    /// Decodes elements of `row`.
+    fn decode_run(
+        &self,
+        segments: &[&[u8]],
+        (source, steps): (&Source, &[Step]),
+        row: u64,
+        cols: Range<u64>,
+        out: &mut [f32],
+    ) {
+        let size = |step: &Step| match step {
+            Step::Hadamard { size } => Some(*size),
+            _ => None,
+        };
+        let last = steps.iter().rposition(|step| size(step).is_some());
+        let mut steps = steps;
+        if let Some((at, size)) = last.and_then(|at| Some((at, size(&steps[at])?))) {
+            // The whole runs of the elements, then theirs.
+            let whole = cols.start / size * size..cols.end.div_ceil(size) * size;
+            let mut values = vec![0.0; (whole.end - whole.start) as usize];
+            let before = (source, &steps[..at]);
+            self.decode_run(segments, before, row, whole.clone(), &mut values);
+            values.chunks_mut(size as usize).for_each(hadamard);
+            let skipped = (cols.start - whole.start) as usize;
+            out.copy_from_slice(&values[skipped..skipped + out.len()]);
+            steps = &steps[at + 1..];
+        } else {
+            for (col, out) in cols.clone().zip(out.iter_mut()) {
+                *out = self.source_value(segments, source, row * self.shape[1] + col);
+            }
+        }
+        for (col, out) in cols.zip(out.iter_mut()) {
+            *out = steps.iter().fold(*out, |value, step| {
+                self.stepped(segments, step, (row, col), value)
+            });
+        }
     }
 
     /// The value of element `flat` before any step.
@@ -61,7 +94,7 @@ impl Format {
         }
     }
 
-    /// `value` of the element at `row` and `col` after a step.
+    /// `value` of the element at `row` and `col` after a step, which reads no other element.
     fn stepped(&self, segments: &[&[u8]], step: &Step, (row, col): (u64, u64), value: f32) -> f32 {
         let number = |blocks: &BlockMap, values: &BlockValues| {
             self.block_value(segments, values, blocks.block(row, col, self.shape[1]))
@@ -86,6 +119,7 @@ impl Format {
                     None => value,
                 }
             }
+            Step::Hadamard { .. } => unreachable!("taken by whole runs"),
         }
     }
 

@@ -94,9 +94,40 @@ pub enum Step {
         /// Index of the segment of values (f32, bf16 or f16).
         values: usize,
     },
+    /// Each run of `size` consecutive elements of a row is multiplied by a Hadamard matrix, as
+    /// [`hadamard`] does. Signs and the factor `1 / sqrt(size)` of a rotation are factors of
+    /// columns or blocks.
+    Hadamard {
+        /// Elements of a run: a power of two, 2 to [`Step::LARGEST_HADAMARD`], of which the row's
+        /// length is a multiple.
+        size: u64,
+    },
+}
+
+/// Multiplies a run of values by Sylvester's Hadamard matrix of its length, which has entries of 1
+/// and -1: for distances of 1, 2, 4 and so on, each pair `(a, b)` at that distance becomes
+/// `(a + b, a - b)`. Each sum is rounded to f32. Applied twice it gives the values times their
+/// number.
+///
+/// # Panics
+/// Where the length is no power of two.
+pub fn hadamard(run: &mut [f32]) {
+    assert!(run.len().is_power_of_two(), "{} values", run.len());
+    let mut distance = 1;
+    while distance < run.len() {
+        for pairs in run.chunks_exact_mut(2 * distance) {
+            let (low, high) = pairs.split_at_mut(distance);
+            for (low, high) in low.iter_mut().zip(high) {
+                (*low, *high) = (*low + *high, *low - *high);
+            }
+        }
+        distance *= 2;
+    }
 }
 
 impl Step {
+    /// Most elements of a run that is multiplied by a Hadamard matrix.
+    pub const LARGEST_HADAMARD: u64 = 256;
     /// Most elements of a block with outliers: positions are of a byte.
     pub const LARGEST_OUTLIER_BLOCK: u64 = 256;
 
@@ -106,7 +137,7 @@ impl Step {
             Step::Times { blocks, values } => Some(("factor", *blocks, values)),
             Step::Plus { blocks, values } => Some(("addend", *blocks, values)),
             Step::Minus { blocks, values } => Some(("subtrahend", *blocks, values)),
-            Step::Outliers { .. } => None,
+            Step::Outliers { .. } | Step::Hadamard { .. } => None,
         }
     }
 
@@ -115,7 +146,7 @@ impl Step {
             Step::Times { blocks, .. } | Step::Plus { blocks, .. } | Step::Minus { blocks, .. } => {
                 Some(blocks)
             }
-            Step::Outliers { .. } => None,
+            Step::Outliers { .. } | Step::Hadamard { .. } => None,
         }
     }
 }

@@ -106,14 +106,15 @@ impl Format {
         if let Some((what, blocks, values)) = step.numbers() {
             return self.check_values(values, self.count(blocks, self.shape)?, what);
         }
-        let Step::Outliers {
-            size,
-            count,
-            positions,
-            values,
-        } = step
-        else {
-            return Ok(());
+        let (size, count, positions, values) = match step {
+            Step::Outliers {
+                size,
+                count,
+                positions,
+                values,
+            } => (size, count, positions, values),
+            Step::Hadamard { size } => return self.check_hadamard(*size),
+            _ => return Ok(()),
         };
         if !(1..=Step::LARGEST_OUTLIER_BLOCK).contains(size) || !(1..=*size).contains(count) {
             return self.fail(format!(
@@ -125,6 +126,19 @@ impl Format {
         let entries = elements.div_ceil(*size).saturating_mul(*count);
         self.check_segment(*positions, entries, &[DType::U8], "positions of outliers")?;
         self.check_segment(*values, entries, &NUMBERS, "values of outliers")
+    }
+
+    fn check_hadamard(&self, size: u64) -> Result<()> {
+        let fits = size.is_power_of_two() && (2..=Step::LARGEST_HADAMARD).contains(&size);
+        if fits && self.shape[1].is_multiple_of(size) {
+            return Ok(());
+        }
+        self.fail(format!(
+            "a Hadamard matrix for runs of {size} elements in rows of {}, expected a power of two, \
+             2 to {}, of which the row is a multiple",
+            self.shape[1],
+            Step::LARGEST_HADAMARD
+        ))
     }
 
     fn fail<T>(&self, what: String) -> Result<T> {

@@ -1,8 +1,12 @@
 //! The kernels compared with the reference decoder, in every kind of format.
 
-use espalier_interface::format::{SegmentSpec, TableScale};
+use std::ops::Range;
+
+use espalier_interface::DType;
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, SegmentSpec, TableScale};
 use half::{bf16, f16};
 
+use super::super::TileDecoder;
 use super::*;
 use crate::matmul::tests::numbers;
 
@@ -63,8 +67,9 @@ fn bytes(spec: &SegmentSpec) -> Vec<u8> {
     }
 }
 
-/// Decodings of those segments: numbers stored plainly and nested in each way.
-fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
+/// Decodings of those segments, of rows of `cols` elements: numbers stored plainly and nested in
+/// each way, and steps.
+fn decodings(codes: &Codes, blocks: BlockMap, cols: u64) -> Vec<Decoding> {
     let stored = |segment| BlockValues::Stored { segment };
     let nested = BlockValues::Nested {
         codes: 3,
@@ -120,7 +125,7 @@ fn decodings(codes: &Codes, blocks: BlockMap) -> Vec<Decoding> {
             grouped(BlockMap::Flat { size: 9 }),
         ),
         after_table(codes, blocks),
-        vectors(codes, blocks),
+        vectors(codes, blocks, cols),
     ]
 }
 
@@ -141,15 +146,16 @@ fn after_table(codes: &Codes, blocks: BlockMap) -> Decoding {
     Decoding::Steps { source, steps }
 }
 
-/// Vectors of two codebooks, with a factor and less a minimum.
-fn vectors(codes: &Codes, blocks: BlockMap) -> Decoding {
+/// Vectors of two codebooks with a factor, times a Hadamard matrix where the row is even, and less a
+/// minimum.
+fn vectors(codes: &Codes, blocks: BlockMap, cols: u64) -> Decoding {
     let source = Source::Vectors {
         codes: vec![codes.clone(), codes.clone()],
         codebooks: vec![10, 11],
         len: 7,
     };
     let values = |segment| BlockValues::Stored { segment };
-    let steps = vec![
+    let mut steps = vec![
         Step::Times {
             blocks,
             values: values(1),
@@ -159,6 +165,9 @@ fn vectors(codes: &Codes, blocks: BlockMap) -> Decoding {
             values: values(2),
         },
     ];
+    if cols.is_multiple_of(8) {
+        steps.insert(1, Step::Hadamard { size: 8 });
+    }
     Decoding::Steps { source, steps }
 }
 
@@ -181,7 +190,7 @@ fn each_format(shape: [u64; 2], mut body: impl FnMut(&Format, &[&[u8]])) {
                 let segments = segments(&codes, elements, blocks.count(shape), dtype);
                 let data: Vec<_> = segments.iter().map(bytes).collect();
                 let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-                for decoding in decodings(&codes, blocks) {
+                for decoding in decodings(&codes, blocks, shape[1]) {
                     let format = Format {
                         quantizer: "test".to_owned(),
                         shape,

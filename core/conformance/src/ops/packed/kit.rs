@@ -31,7 +31,10 @@ pub fn all(shape: [u64; 2]) -> Vec<Packed> {
             "3 bits in a stream, groups of rows, factors of columns, outliers",
             factored(shape),
         ),
-        ("two codebooks of vectors, less a minimum", vectors(shape)),
+        (
+            "two codebooks of vectors, a Hadamard matrix, less a minimum",
+            vectors(shape),
+        ),
     ];
     let formats = formats.map(|(name, format)| described(draw, (name.to_owned(), format)));
     let mut all = Vec::from(formats);
@@ -248,8 +251,8 @@ fn factored(shape: [u64; 2]) -> Format {
     format(shape, segments, Decoding::Steps { source, steps })
 }
 
-/// As AQLM with two codebooks of vectors of 8, then a scale by row and a minimum of 48 elements,
-/// in 8 bits as those of GGUF's q4_K.
+/// As AQLM with two codebooks of vectors of 8, then a scale by row, a Hadamard matrix where rows
+/// are even, and a minimum of 48 elements in 8 bits as those of GGUF's q4_K.
 fn vectors(shape: [u64; 2]) -> Format {
     let len = 8;
     let each = (shape[0] * shape[1]).div_ceil(len);
@@ -275,7 +278,7 @@ fn vectors(shape: [u64; 2]) -> Format {
         codebooks: vec![2, 3],
         len,
     };
-    let steps = vec![
+    let mut steps = vec![
         Step::Times {
             blocks: BlockMap::Rows,
             values: BlockValues::Stored { segment: 4 },
@@ -291,5 +294,14 @@ fn vectors(shape: [u64; 2]) -> Format {
             },
         },
     ];
+    if let Some(rotation) = hadamard(shape[1]) {
+        steps.insert(1, rotation);
+    }
     format(shape, segments, Decoding::Steps { source, steps })
+}
+
+/// The largest product with a Hadamard matrix that rows of `cols` elements have, where any.
+pub fn hadamard(cols: u64) -> Option<Step> {
+    let size = 1 << cols.trailing_zeros().min(6);
+    (size > 1).then_some(Step::Hadamard { size })
 }

@@ -181,6 +181,39 @@ fn a_codebook_and_an_affine_format_are_steps_too() {
 }
 
 #[test]
+fn a_hadamard_matrix_multiplies_whole_runs_of_a_row() {
+    let mut format = factored();
+    format.shape = [2, 4];
+    let Decoding::Steps { steps, .. } = &mut format.decoding else {
+        panic!("a format of steps")
+    };
+    let [scale, factor, outliers] = &steps[..] else {
+        panic!("three steps")
+    };
+    let before = [scale.clone(), factor.clone()];
+    let after = [factor.clone(), outliers.clone()];
+    *steps = [&before[..], &[Step::Hadamard { size: 4 }], &after].concat();
+    format.validate().expect("it fits");
+    let (source, _) = format.stages().expect("described");
+    let mut packed = [0; 4];
+    source.codes()[0].pack(&[1, 2, 3, 4, 5, 6, 7, 1], &mut packed);
+    let scales = f32s(&[1.0, 10.0, 2.0, 0.5, 0.0, 0.0]);
+    let factors = f32s(&[1.0, 0.5, 1.0, 2.0, 0.0]);
+    let outliers = bf16s(&[-7.0, 9.0, 0.0]);
+    let segments: [&[u8]; 5] = [&packed, &scales, &factors, &[0, 3, 0], &outliers];
+    let mut out = [0.0; 8];
+    let decoded = format.decode(&segments, 0..2, 0..4, &mut out);
+    decoded.expect("described");
+    // Rows before the matrix: [1, 1, 30, 80] and [10, 6, 3.5, 1].
+    let expected = [-7.0, -25.0, -108.0, 100.0, 20.5, 3.25, 11.5, 9.0];
+    assert_eq!(out, expected);
+    let mut part = [0.0; 2];
+    let decoded = format.decode(&segments, 1..2, 1..3, &mut part);
+    decoded.expect("described");
+    assert_eq!(part, [3.25, 11.5]);
+}
+
+#[test]
 fn steps_that_do_not_fit_are_refused_by_name() {
     fn refused(mut format: Format, change: fn(&mut Source, &mut Vec<Step>), expected: &str) {
         let Decoding::Steps { source, steps } = &mut format.decoding else {
@@ -216,6 +249,20 @@ fn steps_that_do_not_fit_are_refused_by_name() {
         |_, steps| steps.extend(vec![steps[0].clone(); 6]),
         "9 steps, expected at most 8",
     );
+    for size in [0, 1, 3, 8, 512] {
+        let mut format = factored();
+        format.shape = [1, 12];
+        format.decoding = match format.decoding {
+            Decoding::Steps { source, .. } => Decoding::Steps {
+                source,
+                steps: vec![Step::Hadamard { size }],
+            },
+            other => other,
+        };
+        let message = format.validate().expect_err("it does not fit").message;
+        let expected = format!("runs of {size} elements in rows of 12");
+        assert!(message.contains(&expected), "{message}");
+    }
     refused(
         factored(),
         |_, steps| *outliers(steps).0 = 257,

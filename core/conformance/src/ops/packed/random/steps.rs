@@ -6,19 +6,27 @@ use espalier_interface::format::{Codes, Decoding, Format, SegmentSpec, Source, S
 use super::{STORED, blocks, codes, names, values};
 use crate::ops::dice::Dice;
 use crate::ops::draw::Draw;
-use crate::ops::packed::table;
+use crate::ops::packed::{kit, table};
 
 /// A format of weights of that shape, whose codes have so many bits, and its name.
 pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2], bits: u32) -> (String, Format) {
     let elements = shape[0] * shape[1];
     let mut segments = Vec::new();
     let (kind, source) = source(draw, dice, (bits, elements), &mut segments);
-    let steps: Vec<Step> = (0..dice.below(4))
+    let mut steps: Vec<Step> = (0..dice.below(4))
         .map(|index| step(draw, dice, (index, shape), &mut segments))
         .collect();
+    let rotation = kit::hadamard(shape[1]).filter(|_| dice.once_in(2));
+    if let Some(rotation) = rotation {
+        steps.insert(dice.between(0, steps.len()), rotation);
+    }
     let kinds: Vec<&str> = steps
         .iter()
-        .map(|step| step.numbers().map_or("outliers", |(what, ..)| what))
+        .map(|step| match step {
+            Step::Outliers { .. } => "outliers",
+            Step::Hadamard { .. } => "Hadamard matrix",
+            _ => step.numbers().map_or("", |(what, ..)| what),
+        })
         .collect();
     let kinds = kinds.join(", ");
     let name = format!("{bits} bits, {kind}, [{kinds}], {}", names(&segments));
