@@ -1,23 +1,39 @@
 //! A described format -> stages that make the values of some rows, each a few tensor operations:
-//! index -> code -> value -> times the scale of its block.
+//! index -> code -> value -> with the numbers of its blocks -> replaced by an outlier.
 
 mod blocks;
 mod codes;
+mod outliers;
+mod vectors;
 
-use espalier_interface::Result;
-use espalier_interface::format::{BitOrder, Codes, Decoding, Format};
+use espalier_interface::format::{Format, Source, Step};
+use espalier_interface::{PluginError, Result};
 
 use crate::launch::Launch;
 use crate::{Binary, Tensors};
 use blocks::BlockNumbers;
-use codes::Source;
+use codes::CodeNumbers;
+use outliers::Outliers;
+use vectors::Vectors;
 
 /// The stages of a format.
 pub struct Stages {
     cols: usize,
-    source: Source,
-    /// Functions of each value and the number of its block.
-    stages: Vec<(Binary, BlockNumbers)>,
+    first: First,
+    then: Vec<Then>,
+}
+
+/// Makes values of codes.
+enum First {
+    Codes(CodeNumbers),
+    Vectors(Vectors),
+}
+
+/// Makes values of values.
+enum Then {
+    /// A function of each value and the number of its block.
+    Function(Binary, BlockNumbers),
+    Outliers(Outliers),
 }
 
 /// Elements of a weight in flat order.
@@ -31,6 +47,19 @@ struct Run {
     pub cols: usize,
 }
 
+impl Run {
+    /// The elements behind the last.
+    fn end(self) -> usize {
+        self.begin + self.len
+    }
+
+    /// The first of the runs of `size` elements that it touches, and the number of these.
+    fn touched(self, size: usize) -> [usize; 2] {
+        let first = self.begin / size;
+        [first, self.end().div_ceil(size) - first]
+    }
+}
+
 impl Stages {
     /// The stages of `format`, which describes its decoding.
     ///
@@ -38,53 +67,44 @@ impl Stages {
     /// `INVALID` for a format that contradicts itself, `UNSUPPORTED` for one without a description.
     pub fn new(format: &Format) -> Result<Self> {
         format.validate()?;
-        let stages = format.stages();
-        let is_stream = |codes: &Codes| codes.order == BitOrder::Stream;
-        if stages.is_some_and(|(source, _)| source.codes().iter().any(is_stream)) {
-            return Err(espalier_interface::PluginError::unsupported(format!(
-                "quantizer `{}` has codes in a stream of bits: choose backend `cpu`",
+        let Some((source, steps)) = format.stages() else {
+            return Err(PluginError::unsupported(format!(
+                "quantizer `{}` describes no decoding",
                 format.quantizer
             )));
-        }
-        let (source, stages) = match &format.decoding {
-            Decoding::Codebook {
-                codes,
-                table,
-                blocks,
-                scale,
-            } => {
-                let scale = BlockNumbers::new(*blocks, scale);
-                let source = Source::table(codes, |code| table[usize::from(code)]);
-                (source, vec![(Binary::Mul, scale)])
-            }
-            Decoding::Affine {
-                codes,
-                blocks,
-                scale,
-                zero,
-            } => {
-                let zero = BlockNumbers::new(*blocks, zero);
-                let scale = BlockNumbers::new(*blocks, scale);
-                let stages = vec![(Binary::Sub, zero), (Binary::Mul, scale)];
-                (Source::table(codes, f32::from), stages)
-            }
-            Decoding::Steps { .. } => {
-                return Err(espalier_interface::PluginError::unsupported(format!(
-                    "quantizer `{}` describes its format by steps: choose backend `cpu`",
-                    format.quantizer
-                )));
-            }
-            Decoding::Callback => {
-                return Err(espalier_interface::PluginError::unsupported(format!(
-                    "quantizer `{}` describes no decoding",
-                    format.quantizer
-                )));
-            }
         };
+        let first = match &source {
+            Source::Table { codes, table } => First::Codes(CodeNumbers::table(codes, table)),
+            Source::Count { codes } => First::Codes(CodeNumbers::count(codes)),
+            Source::Vectors {
+                codes,
+                codebooks,
+                len,
+            } => First::Vectors(Vectors::new(codes, codebooks, *len)),
+        };
+        let function = |function, blocks: &_, values: &_| {
+            Then::Function(function, BlockNumbers::new(*blocks, values))
+        };
+        let then = steps.iter().map(|step| match step {
+            Step::Times { blocks, values } => function(Binary::Mul, blocks, values),
+            Step::Plus { blocks, values } => function(Binary::Add, blocks, values),
+            Step::Minus { blocks, values } => function(Binary::Sub, blocks, values),
+            Step::Outliers {
+                size,
+                count,
+                positions,
+                values,
+            } => Then::Outliers(Outliers {
+                size: *size as usize,
+                count: *count as usize,
+                positions: *positions,
+                values: *values,
+            }),
+        });
         Ok(Stages {
             cols: format.shape[1] as usize,
-            source,
-            stages,
+            first,
+            then: then.collect(),
         })
     }
 
@@ -101,9 +121,17 @@ impl Stages {
             len: len * self.cols,
             cols: self.cols,
         };
-        let mut values = self.source.values(launch, first, run)?;
-        for (function, numbers) in &self.stages {
-            values = numbers.applied(launch, first, *function, &values, run)?;
+        let mut values = match &self.first {
+            First::Codes(codes) => codes.values(launch, first, run)?,
+            First::Vectors(vectors) => vectors.values(launch, first, run)?,
+        };
+        for stage in &self.then {
+            values = match stage {
+                Then::Function(function, numbers) => {
+                    numbers.applied(launch, first, *function, &values, run)?
+                }
+                Then::Outliers(outliers) => outliers.put(launch, first, values, run)?,
+            };
         }
         launch.library.reshape(&values, &[len, self.cols])
     }

@@ -6,6 +6,9 @@ use espalier_conformance::ops::{self, OpCheck};
 use espalier_interface::{Backend, Device, OpId, Options, Serial};
 use espalier_tch_engine::TchBackend;
 
+/// Weights that are drawn.
+const RANDOM_WEIGHTS: u64 = 500;
+
 fn backend() -> TchBackend {
     TchBackend::new(&Options::default(), Arc::new(Serial)).expect("no options")
 }
@@ -52,4 +55,19 @@ fn the_listed_ops_are_those_of_the_kit() {
 fn a_device_that_is_not_there_is_refused() {
     let refused = backend().open(1).err().expect("there is one device");
     assert!(refused.message.contains("only device 0"), "{refused}");
+}
+
+/// Values of random packed weights, in all that a format describes, must be those of the format's
+/// reference decoder.
+#[test]
+fn random_weights_have_the_values_that_their_formats_describe() {
+    let device = device();
+    let check = ops::all().find(|op| op.name == "op.param_value");
+    let check = check.expect("a check of the kit");
+    for seed in 0..RANDOM_WEIGHTS {
+        for trial in ops::trials(&[("tch", device.as_ref())], check, seed) {
+            let is_met = matches!(trial.answers[0], ops::Answer::Within(_));
+            assert!(is_met, "seed {seed}: {trial:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, TableSc
 use espalier_interface::{DType, Result};
 
 use super::Run;
-use super::codes::Source;
+use super::codes::CodeNumbers;
 use crate::launch::Launch;
 use crate::{Binary, Tensors};
 
@@ -14,14 +14,13 @@ pub struct BlockNumbers {
     values: Values,
 }
 
-/// Codes of a byte each in a segment, which stand for `number` of them.
-fn bytes(segment: usize, number: impl Fn(u8) -> f32) -> Source {
-    let codes = Codes {
+/// Codes of a byte each in a segment.
+fn bytes(segment: usize) -> Codes {
+    Codes {
         segment,
         bits: 8,
         order: BitOrder::LowFirst,
-    };
-    Source::table(&codes, number)
+    }
 }
 
 /// Where numbers come from.
@@ -31,7 +30,7 @@ enum Values {
     },
     /// Codes that stand for numbers, then functions with the numbers of groups of blocks.
     Coded {
-        source: Source,
+        codes: CodeNumbers,
         then: Vec<(Binary, BlockNumbers)>,
     },
 }
@@ -52,7 +51,7 @@ impl BlockNumbers {
                 size,
                 offset,
             } => Values::Coded {
-                source: bytes(*codes, |code| table[usize::from(code)]),
+                codes: CodeNumbers::table(&bytes(*codes), table),
                 then: vec![
                     (Binary::Mul, stored(BlockMap::Flat { size: *size }, *scales)),
                     (Binary::Add, stored(BlockMap::Rows, *offset)),
@@ -64,7 +63,7 @@ impl BlockNumbers {
                 scales,
                 zeros,
             } => Values::Coded {
-                source: bytes(*codes, f32::from),
+                codes: CodeNumbers::count(&bytes(*codes)),
                 then: vec![
                     (Binary::Sub, stored(*groups, *zeros)),
                     (Binary::Mul, stored(*groups, *scales)),
@@ -84,7 +83,7 @@ impl BlockNumbers {
                     (function, stored(BlockMap::Rows, scale.segment()))
                 });
                 Values::Coded {
-                    source: Source::table(codes, |code| table[usize::from(code)]),
+                    codes: CodeNumbers::table(codes, table),
                     then: then.into_iter().collect(),
                 }
             }
@@ -102,53 +101,67 @@ impl BlockNumbers {
         run: Run,
     ) -> Result<L::Tensor> {
         let library = launch.library;
-        let numbers = |begin: usize, len: usize| self.numbers(launch, first, [begin, len]);
-        let apply = |[rows, cols]: [usize; 2], numbers: &L::Tensor| {
-            let values = library.reshape(values, &[rows, cols])?;
-            let applied = library.binary(function, &values, numbers)?;
-            library.reshape(&applied, &[rows * cols])
+        let (numbers, shape) = self.of_elements(launch, first, run)?;
+        let applied = library.binary(function, &library.reshape(values, &shape)?, &numbers)?;
+        library.reshape(&applied, &[run.len])
+    }
+
+    /// The numbers of a run's elements, and the shape `[rows, cols]` of the elements for which they
+    /// are repeated: `[rows, cols]`, `[rows, 1]` or `[1, cols]`.
+    fn of_elements<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        run: Run,
+    ) -> Result<(L::Tensor, [usize; 2])> {
+        let library = launch.library;
+        let numbers = |begin: usize, len: usize, shape: [usize; 2]| {
+            library.reshape(&self.numbers(launch, first, [begin, len])?, &shape)
         };
         match self.map {
             BlockMap::Rows => {
-                let (row, rows) = (run.begin / run.cols, run.len.div_ceil(run.cols));
-                let numbers = library.reshape(&numbers(row, rows)?, &[rows, 1])?;
-                apply([rows, run.len / rows], &numbers)
+                let [row, rows] = run.touched(run.cols);
+                Ok((numbers(row, rows, [rows, 1])?, [rows, run.len / rows]))
             }
             BlockMap::Columns => {
                 let cols = run.cols.min(run.len);
-                let numbers = numbers(run.begin % run.cols, cols)?;
-                let numbers = library.reshape(&numbers, &[1, cols])?;
-                apply([run.len / cols, cols], &numbers)
+                let numbers = numbers(run.begin % run.cols, cols, [1, cols])?;
+                Ok((numbers, [run.len / cols, cols]))
             }
-            BlockMap::Flat { size } => {
-                let (size, end) = (size as usize, run.begin + run.len);
-                let (block, last) = (run.begin / size, end.div_ceil(size));
-                let numbers = numbers(block, last - block)?;
-                let numbers = library.reshape(&numbers, &[last - block, 1])?;
+            // Of one row they are flat blocks.
+            BlockMap::Groups { size } if run.cols != usize::MAX => {
+                let (size, [row, rows]) = (size as usize, run.touched(run.cols));
+                let groups = run.cols.div_ceil(size);
+                let numbers = numbers(row * groups, rows * groups, [rows * groups, 1])?;
+                let spread = library.expand(&numbers, &[rows * groups, size])?;
+                let spread = library.reshape(&spread, &[rows, groups * size])?;
+                let spread = library.narrow(&spread, 1, 0, run.cols)?;
+                Ok((spread, [rows, run.cols]))
+            }
+            BlockMap::Flat { size } | BlockMap::Groups { size } => {
+                let size = size as usize;
+                let [block, count] = run.touched(size);
+                let numbers = numbers(block, count, [count, 1])?;
                 if run.begin.is_multiple_of(size) && run.len.is_multiple_of(size) {
-                    return apply([last - block, size], &numbers);
+                    return Ok((numbers, [count, size]));
                 }
-                let spread = library.expand(&numbers, &[last - block, size])?;
-                let spread = library.reshape(&spread, &[(last - block) * size])?;
-                let spread = library.narrow(&spread, 0, run.begin - block * size, run.len)?;
-                library.binary(function, values, &spread)
+                let spread = library.expand(&numbers, &[count, size])?;
+                let spread = library.reshape(&spread, &[1, count * size])?;
+                let spread = library.narrow(&spread, 1, run.begin - block * size, run.len)?;
+                Ok((spread, [1, run.len]))
             }
-            BlockMap::Groups { .. } => Err(espalier_interface::PluginError::unsupported(
-                "the format has groups of a row: choose backend `cpu`",
-            )),
             BlockMap::Strided { count } => {
                 let count = count as usize;
                 if run.begin.is_multiple_of(count) && run.len.is_multiple_of(count) {
-                    let numbers = library.reshape(&numbers(0, count)?, &[1, count])?;
-                    return apply([run.len / count, count], &numbers);
+                    return Ok((numbers(0, count, [1, count])?, [run.len / count, count]));
                 }
                 let (mut parts, mut at) = (Vec::new(), run.begin);
-                while at < run.begin + run.len {
-                    let len = (count - at % count).min(run.begin + run.len - at);
-                    parts.push(numbers(at % count, len)?);
+                while at < run.end() {
+                    let len = (count - at % count).min(run.end() - at);
+                    parts.push(numbers(at % count, len, [1, len])?);
                     at += len;
                 }
-                library.binary(function, values, &library.concat(&parts, 0)?)
+                Ok((library.concat(&parts, 1)?, [1, run.len]))
             }
         }
     }
@@ -167,14 +180,14 @@ impl BlockNumbers {
                 let part = launch.read(&segment.narrowed(0, begin, len))?;
                 library.cast(&part, DType::F32)
             }
-            Values::Coded { source, then } => {
+            Values::Coded { codes, then } => {
                 // Blocks are as a weight of one row.
                 let run = Run {
                     begin,
                     len,
                     cols: usize::MAX,
                 };
-                let mut numbers = source.values(launch, first, run)?;
+                let mut numbers = codes.values(launch, first, run)?;
                 for (function, groups) in then {
                     numbers = groups.applied(launch, first, *function, &numbers, run)?;
                 }

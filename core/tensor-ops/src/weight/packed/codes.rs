@@ -7,18 +7,41 @@ use super::Run;
 use crate::launch::Launch;
 use crate::{Binary, Compare, Tensors};
 
-/// The first stage: codes, and the number that each stands for.
-pub struct Source {
+/// Codes of a stream that fill whole bytes together, of any number of bits.
+const STREAMED: usize = 8;
+
+/// Codes, and the number that each stands for.
+pub struct CodeNumbers {
     codes: Codes,
-    /// Of words of a byte: for each byte the numbers of its slots, in the order of codes. Of wider
-    /// words: the numbers of all codes.
-    numbers: Vec<f32>,
+    numbers: Numbers,
 }
 
-impl Source {
-    /// Codes that stand for `number` of them.
-    pub fn table(codes: &Codes, number: impl Fn(u8) -> f32) -> Self {
-        let numbers = if codes.dtype() == DType::U8 {
+/// The numbers of codes.
+enum Numbers {
+    /// For each byte the numbers of its slots, in the order of codes: of codes within a byte.
+    OfBytes(Vec<f32>),
+    /// The numbers of all codes.
+    OfCodes(Vec<f32>),
+    /// The codes themselves.
+    Count,
+}
+
+impl CodeNumbers {
+    /// Codes that stand for the numbers of a table.
+    pub fn table(codes: &Codes, table: &[f32]) -> Self {
+        Self::new(codes, Some(table))
+    }
+
+    /// Codes that stand for themselves.
+    pub fn count(codes: &Codes) -> Self {
+        Self::new(codes, None)
+    }
+
+    fn new(codes: &Codes, table: Option<&[f32]>) -> Self {
+        let number = |code: u8| table.map_or(f32::from(code), |table| table[usize::from(code)]);
+        let numbers = if codes.order == BitOrder::Stream || codes.dtype() != DType::U8 {
+            table.map_or(Numbers::Count, |table| Numbers::OfCodes(table.to_vec()))
+        } else {
             // Slot by slot of one word, whatever the order of words is.
             let one_word = Codes {
                 order: match codes.order {
@@ -27,20 +50,14 @@ impl Source {
                 },
                 ..codes.clone()
             };
-            let slots = 0..codes.per_word();
-            let mut numbers = Vec::new();
-            for byte in 0..=u8::MAX {
-                numbers.extend(
-                    slots
-                        .clone()
-                        .map(|slot| number(one_word.read(&[byte], slot))),
-                );
-            }
-            numbers
-        } else {
-            (0..=codes.mask()).map(number).collect()
+            let slots = codes.per_word();
+            let numbers = (0..=u8::MAX).flat_map(|byte| {
+                let (one_word, number) = (&one_word, &number);
+                (0..slots).map(move |slot| number(one_word.read(&[byte], slot)))
+            });
+            Numbers::OfBytes(numbers.collect())
         };
-        Source {
+        CodeNumbers {
             codes: codes.clone(),
             numbers,
         }
@@ -53,36 +70,114 @@ impl Source {
         first: usize,
         run: Run,
     ) -> Result<L::Tensor> {
-        let library = launch.library;
-        let segment = launch.param(first + self.codes.segment);
-        let slots = self.codes.per_word() as usize;
-        let BitOrder::Split { words } = self.codes.order else {
-            let (word, end) = (run.begin / slots, (run.begin + run.len).div_ceil(slots));
-            let words = launch.read(&segment.narrowed(0, word, end - word))?;
-            let table = library.floats(&self.numbers, &[256, slots])?;
-            let numbers = library.select(&table, 0, &words)?;
-            let numbers = library.reshape(&numbers, &[(end - word) * slots])?;
-            return library.narrow(&numbers, 0, run.begin - word * slots, run.len);
-        };
-        let (words, mut parts, mut at) = (words as usize, Vec::new(), run.begin);
-        while at < run.begin + run.len {
-            let (slot, word) = (at / words, at % words);
-            let len = (words - word).min(run.begin + run.len - at);
-            let part = launch.read(&segment.narrowed(0, word, len))?;
-            parts.push(self.slot(library, &part, slot)?);
-            at += len;
-        }
-        match &parts[..] {
-            [part] => Ok(part.clone()),
-            parts => library.concat(parts, 0),
+        match self.codes.order {
+            BitOrder::Split { words } => self.split(launch, first, words as usize, run),
+            BitOrder::Stream => self.streamed(launch, first, run),
+            _ => self.of_bytes(launch, first, run),
         }
     }
 
+    /// Of codes that fill one byte after the other.
+    fn of_bytes<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        run: Run,
+    ) -> Result<L::Tensor> {
+        let (library, slots) = (launch.library, self.codes.per_word() as usize);
+        let [byte, count] = run.touched(slots);
+        let segment = launch.param(first + self.codes.segment);
+        let bytes = launch.read(&segment.narrowed(0, byte, count))?;
+        let table = library.floats(self.of_slots(), &[256, slots])?;
+        let numbers = library.select(&table, 0, &bytes)?;
+        let numbers = library.reshape(&numbers, &[count * slots])?;
+        library.narrow(&numbers, 0, run.begin - byte * slots, run.len)
+    }
+
+    /// Of codes that straddle bytes: every eight of them fill `bits` bytes.
+    fn streamed<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        run: Run,
+    ) -> Result<L::Tensor> {
+        let (library, bits) = (launch.library, self.codes.bits as usize);
+        let [group, count] = run.touched(STREAMED);
+        let segment = launch.param(first + self.codes.segment);
+        let stored = (count * bits).min(segment.elements() - group * bits);
+        let mut bytes = launch.read(&segment.narrowed(0, group * bits, stored))?;
+        if stored < count * bits {
+            // The last codes are fewer than eight.
+            let missing = library.full(0.0, &[count * bits - stored], DType::U8)?;
+            bytes = library.concat(&[bytes, missing], 0)?;
+        }
+        let bytes = library.reshape(&bytes, &[count, bits])?;
+        let slots: Result<Vec<_>> = (0..STREAMED)
+            .map(|slot| self.streamed_slot(library, &bytes, slot))
+            .collect();
+        let codes = library.concat(&slots?, 1)?;
+        let codes = library.reshape(&codes, &[count * STREAMED])?;
+        let codes = library.narrow(&codes, 0, run.begin - group * STREAMED, run.len)?;
+        self.of_codes(library, codes)
+    }
+
+    /// Code `slot` of every eight, of `bytes`, `[count, bits]`, as `[count, 1]` of f32.
+    fn streamed_slot<L: Tensors>(
+        &self,
+        library: &L,
+        bytes: &L::Tensor,
+        slot: usize,
+    ) -> Result<L::Tensor> {
+        let (bits, mask) = (self.codes.bits as usize, u16::from(self.codes.mask()));
+        let (byte, shift) = (slot * bits / 8, slot * bits % 8);
+        let count = library.shape(bytes)[0];
+        // What a byte holds of the code, by a table of bytes.
+        let part = |byte: usize, bits_of: &dyn Fn(u16) -> u16| {
+            let column = library.reshape(&library.narrow(bytes, 1, byte, 1)?, &[count])?;
+            let table: Vec<f32> = (0..256)
+                .map(|byte| f32::from(bits_of(byte) & mask))
+                .collect();
+            library.select(&library.floats(&table, &[256])?, 0, &column)
+        };
+        let low = part(byte, &|byte| byte >> shift)?;
+        let code = if shift + bits > 8 {
+            library.add(&low, &part(byte + 1, &|byte| byte << (8 - shift))?)?
+        } else {
+            low
+        };
+        library.reshape(&code, &[count, 1])
+    }
+
+    /// Of codes that are cut into runs, one for each slot of the words.
+    fn split<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        words: usize,
+        run: Run,
+    ) -> Result<L::Tensor> {
+        let segment = launch.param(first + self.codes.segment);
+        let (mut parts, mut at) = (Vec::new(), run.begin);
+        while at < run.end() {
+            let (slot, word) = (at / words, at % words);
+            let len = (words - word).min(run.end() - at);
+            let part = launch.read(&segment.narrowed(0, word, len))?;
+            parts.push(self.split_slot(launch.library, &part, slot)?);
+            at += len;
+        }
+        launch.library.concat(&parts, 0)
+    }
+
     /// The numbers of the codes in one slot of each word.
-    fn slot<L: Tensors>(&self, library: &L, words: &L::Tensor, slot: usize) -> Result<L::Tensor> {
+    fn split_slot<L: Tensors>(
+        &self,
+        library: &L,
+        words: &L::Tensor,
+        slot: usize,
+    ) -> Result<L::Tensor> {
         if self.codes.dtype() == DType::U8 {
             let slots = self.codes.per_word() as usize;
-            let table = self.numbers.iter().skip(slot).step_by(slots);
+            let table = self.of_slots().iter().skip(slot).step_by(slots);
             let table: Vec<f32> = table.copied().collect();
             return library.select(&library.floats(&table, &[256])?, 0, words);
         }
@@ -98,8 +193,23 @@ impl Source {
         let codes = integer(2f64.powi(self.codes.bits as i32))?;
         let above = library.binary(Binary::Div, &from, &codes)?;
         let above = library.binary(Binary::Mul, &above, &codes)?;
-        let code = library.sub(&from, &above)?;
-        let table = library.floats(&self.numbers, &[self.numbers.len()])?;
-        library.select(&table, 0, &code)
+        self.of_codes(library, library.sub(&from, &above)?)
+    }
+
+    /// For each byte the numbers of its slots.
+    fn of_slots(&self) -> &[f32] {
+        match &self.numbers {
+            Numbers::OfBytes(numbers) => numbers,
+            _ => panic!("codes beyond a byte have no table of bytes"),
+        }
+    }
+
+    /// The numbers of codes, `[n]` of f32 or i64.
+    fn of_codes<L: Tensors>(&self, library: &L, codes: L::Tensor) -> Result<L::Tensor> {
+        let Numbers::OfCodes(numbers) = &self.numbers else {
+            return library.cast(&codes, DType::F32);
+        };
+        let table = library.floats(numbers, &[numbers.len()])?;
+        library.select(&table, 0, &library.cast(&codes, DType::I64)?)
     }
 }
