@@ -173,6 +173,8 @@ fn is_among(keys: &[SectionKeys], key: &str) -> bool {
         return false;
     };
     let found = keys.iter().find(|(of, _)| *of == section);
+    // The entries of a table are named by the table.
+    let name = name.split('.').next().unwrap_or(name);
     found.is_some_and(|(_, names)| names.contains(&name))
 }
 
@@ -214,6 +216,7 @@ mod tests {
             RunOptions::WITHOUT_EFFECT.len()
         );
         assert!(Config::is_local("data.cache_dir") && !Config::is_local("run.seed"));
+        assert!(Config::is_resumable("run.plugin_hashes.nf4"));
         for key in [
             "run.seed",
             "data.fields.text",

@@ -1,5 +1,6 @@
 //! `[run]`: how long a run lasts, what it writes and what it runs on.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -50,6 +51,9 @@ pub struct RunOptions {
     pub threads: Option<usize>,
     /// Folders searched first for plugin libraries (`--plugin-dir`).
     pub plugin_dirs: Vec<PathBuf>,
+    /// SHA-256 of each plugin library that a run may load, by the plugin's name; empty: any library
+    /// is loaded. `host plugins lock` writes it.
+    pub plugin_hashes: BTreeMap<String, String>,
     /// Most GB of packed weights in the user's cache directory, from which later runs of a base
     /// take them; 0: none. Unset: a quarter of the free space, 100 at most, and only for quantizers
     /// that take longer than reading a weight.
@@ -65,7 +69,7 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Keys that may differ where a run is resumed: they change no result.
-    pub const RESUMABLE: [&str; 14] = [
+    pub const RESUMABLE: [&str; 15] = [
         "out",
         "devices",
         "ranks",
@@ -73,6 +77,7 @@ impl RunOptions {
         "save_every",
         "keep_last",
         "plugin_dirs",
+        "plugin_hashes",
         "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
@@ -82,10 +87,11 @@ impl RunOptions {
         "device_collective",
     ];
     /// Keys that are no part of a run's identity.
-    pub const WITHOUT_EFFECT: [&str; 11] = [
+    pub const WITHOUT_EFFECT: [&str; 12] = [
         "out",
         "threads",
         "plugin_dirs",
+        "plugin_hashes",
         "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
@@ -96,15 +102,26 @@ impl RunOptions {
         "keep_last",
     ];
     /// Keys that may differ between the processes of a run.
-    pub const LOCAL: [&str; 7] = [
+    pub const LOCAL: [&str; 8] = [
         "out",
         "threads",
         "plugin_dirs",
+        "plugin_hashes",
         "weight_cache_gb",
         "allow_world_writable_plugins",
         "probe_timeout_secs",
         "plugin_timeout_secs",
     ];
+
+    /// When a run writes its first checkpoint, in words.
+    pub fn first_checkpoint(&self) -> String {
+        match self.save_every {
+            Some(steps) => format!("the first comes after step {steps} (run.save_every)"),
+            None => "the only one comes with its last step or with Ctrl-C, as run.save_every is \
+                     unset (`--set run.save_every=100` writes more on the way)"
+                .to_owned(),
+        }
+    }
 }
 
 /// A count, of which 0 is none.
@@ -134,10 +151,24 @@ impl Default for RunOptions {
             join_timeout_secs: 300,
             threads: None,
             plugin_dirs: Vec::new(),
+            plugin_hashes: BTreeMap::new(),
             weight_cache_gb: None,
             allow_world_writable_plugins: false,
             probe_timeout_secs: 10,
             plugin_timeout_secs: 900,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_checkpoint_is_told_with_the_key_that_decides_it() {
+        let mut run = RunOptions::default();
+        assert!(run.first_checkpoint().contains("run.save_every is unset"));
+        run.save_every = Some(20);
+        assert!(run.first_checkpoint().contains("after step 20 "));
     }
 }

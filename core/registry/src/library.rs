@@ -9,11 +9,13 @@ mod mapping;
 mod opened;
 mod root;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use espalier_interface::abi::descriptor::Descriptor;
+pub(crate) use espalier_interface::abi::is_served;
 
 use opened::Content;
 
@@ -91,6 +93,25 @@ impl LibraryFile {
         }
         file.sha256 = content.sha256;
         file
+    }
+
+    /// Gives the file a fault where `pins`, hashes by plugin, allow another library or none. Without
+    /// pins every library is allowed.
+    pub(crate) fn hold_to(&mut self, pins: &BTreeMap<String, String>) {
+        let (None, Some(descriptor)) = (&self.fault, &self.descriptor) else {
+            return;
+        };
+        let (plugin, found) = (descriptor.name.clone(), self.sha256.clone());
+        self.fault = match pins.get(&plugin) {
+            Some(expected) if *expected == found => None,
+            Some(expected) => Some(LibraryFault::Pinned {
+                plugin,
+                expected: expected.clone(),
+                found,
+            }),
+            None if pins.is_empty() => None,
+            None => Some(LibraryFault::Unpinned { plugin, found }),
+        };
     }
 
     /// Opens the library and checks its tables. The opened bytes are the hashed ones. A library is

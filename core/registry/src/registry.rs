@@ -83,7 +83,8 @@ impl Registry {
     pub fn discover(search: &SearchPath) -> Self {
         let mut plugins = Vec::new();
         for found in search.libraries() {
-            let file = LibraryFile::inspect(&found.path, search.world_writable);
+            let mut file = LibraryFile::inspect(&found.path, search.world_writable);
+            file.hold_to(&search.pins);
             if let Some(fault) = &file.fault {
                 tracing::debug!("{}: {fault}", file.path.display());
             }
@@ -158,6 +159,7 @@ impl Registry {
                     found: component.role.clone(),
                 });
             }
+            self.check_linked(found, descriptor)?;
             return Ok(Found {
                 plugin,
                 descriptor,
@@ -171,6 +173,18 @@ impl Registry {
             broken: self.broken(),
             searched: self.search.shown(),
         })
+    }
+
+    /// Refuses a linked plugin where the config pins a library of it: other code would run.
+    fn check_linked(&self, plugin: &Plugin, descriptor: &Descriptor) -> Result<(), RegistryError> {
+        match (&plugin.source, self.search.pins.get(&descriptor.name)) {
+            (PluginSource::Linked(_), Some(expected)) => Err(RegistryError::PinnedNotFound {
+                plugin: descriptor.name.clone(),
+                expected: expected.clone(),
+                searched: self.search.shown(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// An unreadable library before plugin number `plugin` with the same plugin name by its file

@@ -1,5 +1,6 @@
 //! The folders in which plugin libraries are looked for, in order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, fs};
@@ -50,6 +51,8 @@ pub struct SearchPath {
     pub linked: bool,
     /// Probes each library before it is opened in this process.
     pub prober: Option<Prober>,
+    /// SHA-256 of each library that may be loaded, by its plugin's name; empty: any may be.
+    pub pins: BTreeMap<String, String>,
     /// How long calls of plugins may show no sign of progress.
     pub limits: Limits,
     /// The only library, where one was given by its path.
@@ -81,6 +84,7 @@ impl SearchPath {
             world_writable: WorldWritable::Refused,
             linked: true,
             prober: None,
+            pins: BTreeMap::new(),
             limits: Limits::default(),
             file: None,
         }
@@ -105,6 +109,7 @@ impl SearchPath {
         if run.allow_world_writable_plugins {
             self.world_writable = WorldWritable::Allowed;
         }
+        self.pins = run.plugin_hashes.clone();
         let limit = Duration::from_secs(run.probe_timeout_secs);
         self.limits = Limits {
             create: Limit::After(limit),

@@ -17,6 +17,9 @@ const MAX_SECS: u64 = 1_000_000_000;
 /// Rank threads of a process at most: far more than a machine has devices.
 const MAX_RANKS: u64 = 1024;
 
+/// Characters of a SHA-256 in hexadecimal.
+const SHA256_DIGITS: usize = 64;
+
 /// A config, and the rules that it breaks so far.
 struct Checked<'a> {
     resolved: &'a ResolvedConfig,
@@ -55,6 +58,13 @@ fn run(checked: &Checked<'_>) {
         run.keep_last >= 1,
         "1 or more",
     );
+    for (plugin, hash) in &run.plugin_hashes {
+        let is_hash = hash.len() == SHA256_DIGITS && hash.bytes().all(is_hex_digit);
+        let key = format!("run.plugin_hashes.{plugin}");
+        let expected =
+            "a SHA-256: 64 digits and letters from a to f, as `host plugins lock` writes it";
+        checked.range(&key, format!("`{hash}`"), is_hash, expected);
+    }
     checked.counts("run.save_every", run.save_every);
     checked.counts("run.eval_every", run.eval_every);
     checked.counts("run.stop_after_worse", run.stop_after_worse);
@@ -89,6 +99,10 @@ fn run(checked: &Checked<'_>) {
             &format!("from 1 to {MAX_RANKS}"),
         );
     }
+}
+
+fn is_hex_digit(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
 fn data(checked: &Checked<'_>) {

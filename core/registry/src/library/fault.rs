@@ -100,6 +100,30 @@ pub enum LibraryFault {
         /// Hash when it was opened.
         found: String,
     },
+    /// The config pins another library of the plugin.
+    #[error(
+        "run.plugin_hashes pins plugin `{plugin}` to sha256 {expected}, the file has {found}; \
+         nothing of it was loaded"
+    )]
+    Pinned {
+        /// The plugin.
+        plugin: String,
+        /// The hash in the config.
+        expected: String,
+        /// The file's.
+        found: String,
+    },
+    /// The config pins the plugins that may be loaded, without this one.
+    #[error(
+        "run.plugin_hashes does not name plugin `{plugin}`, whose file has sha256 {found}; \
+         nothing of it was loaded"
+    )]
+    Unpinned {
+        /// The plugin.
+        plugin: String,
+        /// The file's hash.
+        found: String,
+    },
     /// The mapped file is not the hashed one.
     #[error("another file took its place, or it was written to, while it was opened")]
     Exchanged,
@@ -231,6 +255,14 @@ impl LibraryError {
             LibraryFault::Foreign { .. } => {
                 format!("copy it to a folder of your own, or set {ALLOWING}")
             }
+            LibraryFault::Pinned { plugin, found, .. } => format!(
+                "install the pinned library; only where you trust this one, write \
+                 run.plugin_hashes.{plugin} = \"{found}\" or lock anew with `host plugins lock`"
+            ),
+            LibraryFault::Unpinned { plugin, found } => format!(
+                "remove it from the searched folder, or, where you trust it, add \
+                 run.plugin_hashes.{plugin} = \"{found}\""
+            ),
             fault => fault.next_step().to_owned(),
         }
     }

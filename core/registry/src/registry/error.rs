@@ -66,6 +66,19 @@ pub enum RegistryError {
     /// The library that has the component cannot be used.
     #[error("plugin library {0}")]
     Library(LibraryError),
+    /// The config pins a plugin's library, and only the linked plugin is found.
+    #[error(
+        "run.plugin_hashes pins plugin `{plugin}` to the library of sha256 {expected}, found only the \
+         plugin that is linked into this program, which has no file to compare"
+    )]
+    PinnedNotFound {
+        /// The plugin.
+        plugin: String,
+        /// The pinned hash.
+        expected: String,
+        /// The folders that were searched.
+        searched: Vec<String>,
+    },
     /// An option is not one of the component's, or not of its kind.
     #[error(transparent)]
     Option(Box<OptionError>),
@@ -139,6 +152,13 @@ impl Failure for RegistryError {
                 format!("name the folder of a plugin whose {role} reads it with --plugin-dir")
             }
             RegistryError::Library(error) => error.next_step(),
+            RegistryError::PinnedNotFound {
+                plugin, searched, ..
+            } => format!(
+                "name the folder of the pinned library with --plugin-dir, or remove \
+                 run.plugin_hashes.{plugin}; searched: {}",
+                searched.join(", ")
+            ),
             RegistryError::Option(error) => error.next_step(),
             RegistryError::Plugin {
                 identity,

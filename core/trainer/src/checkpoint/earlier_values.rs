@@ -39,6 +39,7 @@ const ROWS: &[(u64, &str, &str)] = &[
     (5, "optim.stochastic_rounding", "false"),
     (6, "data.calibration_files", "[]"),
     (6, "data.calibration_rows", "128"),
+    (6, "run.plugin_hashes", "{}"),
     (6, "run.weight_cache_gb", "null"),
 ];
 
