@@ -200,7 +200,7 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
     let has_bias = dialect.attention_bias != AttentionBias::Never;
     let biases = [("attention_bias", has_bias), ("mlp_bias", dialect.mlp_bias)];
     for (key, known) in biases {
-        if dialect.harmless_keys.is_some() && !known && fields.flag(key)? {
+        if !known && fields.flag(key)? {
             return Err(PluginError::unsupported(format!(
                 "config.json: `{key}` is true, which this family does not have"
             )));

@@ -25,9 +25,9 @@ pub struct Dialect {
     pub fused_projections: bool,
     /// Whether `partial_rotary_factor` may leave some channels of a head as they are.
     pub partial_rotary: bool,
-    /// Keys of its configs that change nothing of what it computes. Where they are listed, any
-    /// other key that the family does not read is refused.
-    pub harmless_keys: Option<&'static [&'static str]>,
+    /// Keys of its configs alone that change nothing of what it computes. Any other key that the
+    /// family does not read is refused.
+    pub harmless_keys: &'static [&'static str],
 }
 
 /// Values of keys that a config leaves out.
@@ -83,7 +83,7 @@ impl Dialect {
             gemma: None,
             fused_projections: false,
             partial_rotary: false,
-            harmless_keys: None,
+            harmless_keys: &[],
         }
     }
 }

@@ -35,7 +35,7 @@ impl Without {
 pub fn windows(fields: &Fields<'_>, rule: Window, num_layers: u64) -> Result<Vec<Option<u64>>> {
     let mut without = Without::Before(0);
     let window = match rule {
-        Window::Never => return Ok(vec![None; num_layers as usize]),
+        Window::Never => None,
         Window::EveryLayer { default } => width(fields, default)?,
         Window::Switched if !fields.flag("use_sliding_window")? => None,
         Window::Switched => {

@@ -29,7 +29,7 @@ const DIALECT: Dialect = Dialect {
         local_rope_theta: None,
     }),
     // Google's files have the window under this key, too.
-    harmless_keys: Some(&["sliding_window_size"]),
+    harmless_keys: &["sliding_window_size"],
     ..PLAIN
 };
 

@@ -32,7 +32,7 @@ const DIALECT: Dialect = Dialect {
         local_rope_theta: Some(10_000.0),
     }),
     // What `sliding_window_pattern` said; transformers writes the layers themselves beside it.
-    harmless_keys: Some(&["_sliding_window_pattern"]),
+    harmless_keys: &["_sliding_window_pattern"],
     ..PLAIN
 };
 

@@ -18,7 +18,6 @@ const DIALECT: Dialect = Dialect {
     },
     fused_projections: true,
     partial_rotary: true,
-    harmless_keys: Some(&[]),
     ..PLAIN
 };
 
