@@ -5,7 +5,7 @@ use espalier_torture::training;
 use std::fs;
 
 use serde_json::Value as Json;
-use training::{Training, copy, files, names, trained};
+use training::{Training, copy, files, messages, names, trained};
 
 /// Params, gradients and state of bf16, the first rounded by random bits.
 const TRUE_BF16: &str = "--set model.compute=bf16 --set model.params=bf16 --set \
@@ -82,7 +82,11 @@ fn without_a_checkpoint_a_run_restarts_and_a_finished_run_is_unchanged() {
     training.unfinished("new", "early");
     fs::remove_dir_all(training.path("early/checkpoints")).expect("removed");
     training.refuse("early", "", 2, "an unfinished run | with --resume");
-    assert_eq!(training.succeed("early", "--resume"), started);
+    let output = training.run("early", "--resume");
+    let told = messages(&output);
+    let why = "has no checkpoint, the first comes after step 2 (run.save_every): starting over";
+    assert!(told.contains(why), "{told}");
+    assert_eq!(trained(&training.path("early")), started);
 }
 
 #[test]

@@ -132,7 +132,8 @@ impl Beginning {
             }
             (None, RunState::Unfinished) => {
                 resumptions.push(json!({ "from_step": 0 }));
-                let note = format!("{out} has no checkpoint yet: starting over");
+                let why = resolved.config().run.first_checkpoint();
+                let note = format!("{out} has no checkpoint, {why}: starting over");
                 observer.observe(&Event::Note(&note));
             }
             (None, _) => {
