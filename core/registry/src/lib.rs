@@ -1,6 +1,7 @@
 //! The plugins that were found, and the components of a run.
 
 pub mod answer;
+pub mod archive;
 mod chosen;
 mod data_dir;
 mod defaults;

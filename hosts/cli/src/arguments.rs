@@ -13,6 +13,7 @@ mod merge;
 mod new_model;
 mod new_plugin;
 mod plan;
+mod plugin_archive;
 mod plugins;
 mod quantize;
 mod report;
@@ -39,7 +40,10 @@ pub use merge::{BaseChoice, DtypeChoice, MergeArguments};
 pub use new_model::NewModelArguments;
 pub use new_plugin::NewPluginArguments;
 pub use plan::PlanArguments;
-pub use plugins::{InspectArguments, ListArguments, PluginsArguments, PluginsCommand};
+pub use plugin_archive::{InstallArguments, PackArguments};
+pub use plugins::{
+    InspectArguments, ListArguments, LockArguments, PluginsArguments, PluginsCommand,
+};
 pub use quantize::QuantizeArguments;
 pub use report::ReportArguments;
 pub use shell::{CompletionsArguments, ManualArguments};

@@ -8,6 +8,7 @@ use std::thread;
 
 use clap::error::ErrorKind;
 use espalier_data::DataError;
+use espalier_registry::archive::ArchiveError;
 pub use espalier_system::failure::chain;
 use espalier_system::failure::{self, ExitClass, UsageError, one_line};
 use espalier_system::files::FileError;
@@ -120,6 +121,7 @@ fn as_failure<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a dyn failure
         .or_else(|| of::<espalier_engine::Error>(cause))
         .or_else(|| of::<espalier_plan::Error>(cause))
         .or_else(|| of::<espalier_registry::Error>(cause))
+        .or_else(|| of::<ArchiveError>(cause))
         .or_else(|| of::<DataError>(cause))
         .or_else(|| of::<FileError>(cause))
         .or_else(|| of::<Misfit>(cause))

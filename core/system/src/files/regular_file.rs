@@ -49,7 +49,7 @@ impl Unopened {
     }
 
     /// The error of the file `path`.
-    pub(super) fn of(self, path: &Path) -> FileError {
+    pub fn of(self, path: &Path) -> FileError {
         let path = path.to_owned();
         match self {
             Unopened::Io(source) => FileError::Read { path, source },

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand};
 
 use espalier_trainer::error::Error;
 
-use super::{CheckArguments, ConfigArguments, NewPluginArguments, unread};
+use super::{
+    CheckArguments, ConfigArguments, InstallArguments, NewPluginArguments, PackArguments, unread,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  host plugins list\n  host plugins inspect nf4")]
@@ -25,6 +27,12 @@ pub enum PluginsCommand {
     New(NewPluginArguments),
     /// Check a library's components: bytes, gradients, options, a training run that learns
     Check(CheckArguments),
+    /// Pack a built plugin into one file that others install
+    Pack(PackArguments),
+    /// Install a packed plugin where runs find it
+    Install(InstallArguments),
+    /// Write the hashes of the libraries found, as a config that lets a run load no others
+    Lock(LockArguments),
     /// Try a library in this process, for the process that asks
     #[command(hide = true)]
     Probe(ProbeArguments),
@@ -45,6 +53,12 @@ impl PluginsCommand {
             }
             PluginsCommand::New(new) => new.config.check_without_run("plugins new", sections),
             PluginsCommand::Check(check) => check.config.check_without_run("plugins check", &[]),
+            PluginsCommand::Pack(pack) => pack.config.check_without_run("plugins pack", sections),
+            PluginsCommand::Install(install) => {
+                let config = &install.config;
+                config.check_without_run("plugins install", sections)
+            }
+            PluginsCommand::Lock(lock) => lock.config.check_without_run("plugins lock", sections),
             PluginsCommand::Probe(_) => Ok(()),
         }
     }
@@ -82,6 +96,21 @@ pub struct InspectArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+    host plugins lock --plugin-dir plugins --out plugins.lock\n  \
+    host train --config run.toml --config plugins.lock --plugin-dir plugins\n\n\
+    With such a config a library of another hash, or one that is not named there, is refused\n\
+    before any of it is loaded. Plugins that are linked into this program have no file of their\n\
+    own and are not pinned: they change with the program alone.")]
+pub struct LockArguments {
+    #[command(flatten)]
+    pub config: ConfigArguments,
+    /// File to write or replace [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
