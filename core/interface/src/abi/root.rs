@@ -146,4 +146,12 @@ mod tests {
         assert!(served(ABI_OLDEST_MINOR) && served(ABI_MINOR) && !served(ABI_MINOR + 1));
         assert!(!is_served([ABI_MAJOR + 1, ABI_MINOR]));
     }
+
+    #[test]
+    fn the_crates_version_is_the_interfaces() {
+        // abi_stable takes types of crates whose first two numbers agree. Cargo names build results
+        // by the version, so a shared target directory does not mix the interfaces of two minors.
+        let version = format!("{ABI_MAJOR}.{ABI_OLDEST_MINOR}.{ABI_MINOR}");
+        assert_eq!(env!("CARGO_PKG_VERSION"), version);
+    }
 }
