@@ -50,6 +50,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_generation.py",
         "make_gptq.py",
         "make_ia3.py",
+        "make_config_keys.py",
         "make_optimizers.py",
         "make_adamw8bit.py",
         "make_true_bf16.py",

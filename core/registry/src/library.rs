@@ -145,6 +145,13 @@ impl LibraryFile {
     }
 }
 
+/// The descriptor in a library's bytes, where this host can talk to the plugin.
+pub(crate) fn described(library: &[u8]) -> Result<Descriptor, LibraryFault> {
+    let descriptor = descriptor::read(library)?;
+    descriptor::check(&descriptor)?;
+    Ok(descriptor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

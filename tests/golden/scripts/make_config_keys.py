@@ -1,13 +1,17 @@
-"""transformers' configs of the shipped families -> config/keys.json: every key with its default.
+"""Writes every key of transformers' configs of the shipped families, with its default.
 
-    python make_config_keys.py > ../config/keys.json
+usage: make_config_keys.py GOLDEN OUT
+
+OUT: receives OUT/config/keys.json. GOLDEN is not read.
 
 A test reads each config as a family does: every default is taken, and another value is used or
 refused, never ignored.
 """
 
 import json
+import sys
 import warnings
+from pathlib import Path
 
 warnings.filterwarnings("ignore")
 import transformers
@@ -27,4 +31,6 @@ def keys(family):
 if __name__ == "__main__":
     families = {family: keys(family) for family in FAMILIES}
     found = {"transformers": transformers.__version__, "families": families}
-    print(json.dumps(found, indent=1))
+    path = Path(sys.argv[2]) / "config/keys.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")

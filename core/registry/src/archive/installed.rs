@@ -6,13 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use espalier_system::files::{FileError, hash_file, write_atomically};
-use tempfile::Builder;
 
 use super::archive_error::ArchiveError;
 use super::plugin_manifest::{MANIFEST, PluginManifest};
 use super::unpacked::UnpackedPlugin;
 use crate::data_dir::data_dir;
-use crate::library::{LibraryError, LibraryFault, LibraryFile, WorldWritable};
+use crate::library::{LibraryError, LibraryFault, LibraryFile, WorldWritable, described};
 
 /// What to do with another library that is installed under the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +57,13 @@ pub fn install(
     folder: &Path,
     replace: Replace,
 ) -> Result<InstalledPlugin, ArchiveError> {
-    create(folder)?;
     let UnpackedPlugin { manifest, files } = plugin;
+    check_described(&manifest, &files[0].1, from)?;
     let library = folder.join(&manifest.library.file);
     let was_there = was_installed(&library, &manifest, replace)?;
+    create(folder)?;
     let described = folder.join(&manifest.name);
     create(&described)?;
-    check_in(&described, &manifest, &files[0].1, from)?;
     let mut text = serde_json::to_string_pretty(&manifest).expect("plain values");
     text.push('\n');
     write_atomically(&described.join(MANIFEST), text.as_bytes())?;
@@ -115,10 +114,8 @@ fn was_installed(
     })
 }
 
-/// Inspects the library's bytes in a file of another name, which no search finds, before they are
-/// put in place.
-fn check_in(
-    folder: &Path,
+/// Checks the library's own descriptor before anything is written.
+fn check_described(
     manifest: &PluginManifest,
     library: &[u8],
     from: &Path,
@@ -127,15 +124,7 @@ fn check_in(
         let path = from.to_owned();
         ArchiveError::Library(LibraryError { path, fault })
     };
-    let unwritten = |error: std::io::Error| fault(LibraryFault::Unreadable(error.to_string()));
-    let trial = Builder::new().prefix("trial").tempfile_in(folder);
-    let trial = trial.map_err(unwritten)?;
-    fs::write(trial.path(), library).map_err(unwritten)?;
-    let file = LibraryFile::inspect(trial.path(), WorldWritable::Allowed);
-    if let Some(found) = file.fault {
-        return Err(fault(found));
-    }
-    if file.descriptor.as_ref() == Some(&manifest.descriptor()) {
+    if described(library).map_err(fault)? == manifest.descriptor() {
         return Ok(());
     }
     let message = format!("its library describes another plugin than {MANIFEST}");

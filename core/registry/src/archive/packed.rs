@@ -73,7 +73,7 @@ pub fn pack(
     })?;
     let mut contents = Vec::new();
     for text in texts {
-        let bytes = read_regular(text, FileKind::JsonConfig).map_err(|error| error.of(text))?;
+        let bytes = read_regular(text, FileKind::Content).map_err(|error| error.of(text))?;
         let name = text.file_name().unwrap_or_default().to_string_lossy();
         contents.push((archived(&name, &bytes), bytes));
     }
