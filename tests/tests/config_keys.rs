@@ -1,7 +1,7 @@
 //! Every key of transformers' configs -> each family takes its default, and uses or refuses another
 //! value; keys that it does not know are refused.
 
-#[allow(dead_code)] // A part of it is used here.
+#[allow(dead_code, unused_imports)] // A part of it is used here.
 mod shipped;
 
 use std::fs;
@@ -14,13 +14,16 @@ use serde_json::{Map, Value as Json, json};
 use espalier_shipped as _;
 use shipped::{SERVICES, ours};
 
+/// Keys of windows that change nothing where the default config has none: each alone gives none.
+const SWITCHED_OFF: &[&str] = &["max_window_layers", "sliding_window", "use_sliding_window"];
+
 /// The families, their components, and the keys that transformers ignores beside the defaults: a
 /// window that is switched off, and the length of pretraining without a scaling.
 const FAMILIES: [(&str, &str, &[&str]); 8] = [
     ("llama", "llama", &[]),
     ("mistral", "mistral", &[]),
-    ("qwen2", "qwen2", &["max_window_layers", "sliding_window"]),
-    ("qwen3", "qwen3", &["max_window_layers", "sliding_window"]),
+    ("qwen2", "qwen2", SWITCHED_OFF),
+    ("qwen3", "qwen3", SWITCHED_OFF),
     ("granite", "granite", &[]),
     ("gemma2", "gemma2", &[]),
     ("gemma3_text", "gemma3", &["_sliding_window_pattern"]),

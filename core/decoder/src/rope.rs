@@ -25,6 +25,18 @@ pub struct Rope {
 /// The kinds of layers by which `rope_parameters` may be nested: without and with a window.
 const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
+/// The keys of one rotary embedding.
+const OWN_KEYS: [&str; 8] = [
+    "factor",
+    "high_freq_factor",
+    "low_freq_factor",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "type",
+];
+
 /// How wavelengths are scaled for longer sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
@@ -146,6 +158,13 @@ impl Rope {
                 )));
             }
         };
+        let unknown = |(name, _): &(&String, _)| !OWN_KEYS.contains(&name.as_str());
+        if let Some((name, value)) = fields.entries().find(unknown) {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}.{name}` is {value}, which this family does not know; it may \
+                 change the rotary embedding. If it does not, remove it from config.json"
+            )));
+        }
         Ok(Rope {
             theta: fields.positive("rope_theta", Some(self.theta))?,
             scaling,
