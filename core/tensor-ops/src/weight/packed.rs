@@ -1,8 +1,9 @@
 //! A described format -> stages that make the values of some rows, each a few tensor operations:
-//! index -> code -> value -> with the numbers of its blocks -> replaced by an outlier.
+//! index -> code -> value -> with the numbers of its blocks, of its run, or its own.
 
 mod blocks;
 mod codes;
+mod hadamard;
 mod outliers;
 mod vectors;
 
@@ -34,6 +35,8 @@ enum Then {
     /// A function of each value and the number of its block.
     Function(Binary, BlockNumbers),
     Outliers(Outliers),
+    /// The product of each run of so many values with a Hadamard matrix.
+    Hadamard(usize),
 }
 
 /// Elements of a weight in flat order.
@@ -100,6 +103,7 @@ impl Stages {
                 positions: *positions,
                 values: *values,
             }),
+            Step::Hadamard { size } => Then::Hadamard(*size as usize),
         });
         Ok(Stages {
             cols: format.shape[1] as usize,
@@ -131,6 +135,7 @@ impl Stages {
                     numbers.applied(launch, first, *function, &values, run)?
                 }
                 Then::Outliers(outliers) => outliers.put(launch, first, values, run)?,
+                Then::Hadamard(size) => hadamard::multiplied(launch.library, values, *size)?,
             };
         }
         launch.library.reshape(&values, &[len, self.cols])
