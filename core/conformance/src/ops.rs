@@ -15,6 +15,7 @@ mod decoded;
 mod dice;
 mod draw;
 pub mod elementwise;
+mod kit_cases;
 mod launch;
 mod numbers;
 mod op_check;
@@ -31,10 +32,10 @@ pub mod updates;
 use espalier_interface::format::{DeviceCode, Format};
 use espalier_interface::{Device, WeightLayout};
 
-use crate::checked::{Checked, Fault, ensure};
+use crate::checked::Checked;
 pub use decoded::decoded;
 pub use draw::Draw;
-use launch::Ran;
+pub use kit_cases::KitCases;
 pub use op_check::OpCheck;
 pub use rounding::nearest;
 pub use tally::Tally;
@@ -93,9 +94,9 @@ pub fn packed_formats() -> Vec<(Format, Option<DeviceCode>)> {
 /// Runs the cases of one op.
 ///
 /// # Errors
-/// The first case that fails; else, where the device lacks some of them, what it does not offer.
+/// As [`KitCases::check`].
 pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
-    check_cases(device, op, "")
+    KitCases::of(op).check(device)
 }
 
 /// Runs the cases of one op whose names begin with `begin`, such as a dtype.
@@ -103,47 +104,5 @@ pub fn check(device: &dyn Device, op: &OpCheck) -> Checked {
 /// # Errors
 /// As [`check`], and where there is no such case.
 pub fn check_cases(device: &dyn Device, op: &OpCheck, begin: &str) -> Checked {
-    let mut cases = op.all_cases(&Draw::KIT);
-    cases.retain(|case| case.name.starts_with(begin));
-    ensure(!cases.is_empty(), || {
-        format!(
-            "expected cases of {} that begin with `{begin}`, found none",
-            op.name
-        )
-    })?;
-    // All before the first launch, at which a device may compile what it has prepared.
-    let prepared = cases.iter().map(|case| {
-        let kernel = launch::prepare(device, case);
-        kernel.map_err(|fault| fault.at(&case.name))
-    });
-    let kernels: Vec<launch::Kernel> = prepared.collect::<Checked<_>>()?;
-    let mut lacking = Vec::new();
-    for (case, kernel) in cases.iter().zip(kernels) {
-        let ran = launch::run(device, case, kernel).map_err(|fault| fault.at(&case.name))?;
-        let (outputs, same) = match ran {
-            Ran::Outputs { first, same } => (first, same),
-            Ran::NotOffered(why) => {
-                lacking.push(format!("{}: {why}", case.name));
-                continue;
-            }
-        };
-        for (index, bytes) in outputs.iter().enumerate() {
-            let operand = &case.request.outputs[index];
-            let expected = &case.outputs[index].expected;
-            let checked = compare::check(index, operand, bytes, expected);
-            checked.map_err(|fault| fault.at(&case.name))?;
-        }
-        same.map_err(|fault| fault.at(&case.name))?;
-    }
-    match (lacking.len(), lacking.first()) {
-        (0, _) | (_, None) => Ok(()),
-        (count, Some(first)) if count == cases.len() => {
-            Err(Fault::Skipped(format!("not offered: {first}")))
-        }
-        (count, Some(first)) => Err(Fault::Skipped(format!(
-            "{} of {} cases pass, {count} are not offered, the first: {first}",
-            cases.len() - count,
-            cases.len()
-        ))),
-    }
+    KitCases::of(op).that_begin_with(begin)?.check(device)
 }
