@@ -7,6 +7,7 @@ mod needed;
 mod noise;
 mod paired;
 mod pool;
+mod quantiles;
 mod range;
 #[cfg(test)]
 mod simulation;

@@ -18,10 +18,10 @@
 use espalier_interface::random::{Purpose, key, philox};
 use rayon::prelude::*;
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::paired::Paired;
 use super::pool::{Pool, Spread, satterthwaite};
+use super::quantiles::{student_quantiles, widenings};
 use super::variance::Variance;
 
 /// Random numbers for drawing documents; counter `(pick block, draw, 0, 0)`.
@@ -92,12 +92,13 @@ impl Draws {
         let enough = paired.differences.len() >= FEWEST_SEEDS;
         let seeds = Spread::of(&paired.by_seed(), pool).filter(|_| enough);
         let spread = seeds.filter(|spread| spread.variance > 0.0);
+        // Quantiles replace as many random numbers, without sampling noise.
         let student = match spread {
             Some(spread) => student_quantiles(spread.freedom, count),
-            None => vec![0.0; count as usize],
+            None => vec![0.0; count as usize].into(),
         };
         let deviation = spread.map_or(0.0, |spread| spread.variance.sqrt());
-        let drawn = deviations.iter().zip(student);
+        let drawn = deviations.iter().zip(student.iter());
         let mut drawn: Vec<f64> = drawn
             .map(|(of_documents, t)| estimate + of_documents + t * deviation)
             .collect();
@@ -175,33 +176,9 @@ fn document_deviations(paired: &Paired, variance: &Variance, count: u32) -> Vec<
 fn widened(mut drawn: Vec<f64>, freedom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..drawn.len()).collect();
     order.sort_unstable_by(|a, b| drawn[*a].total_cmp(&drawn[*b]));
-    let wide = student_quantiles(freedom, drawn.len() as u32);
-    let normal = Normal::standard();
-    for (rank, (at, wide)) in order.into_iter().zip(wide).enumerate() {
-        let narrow = normal.inverse_cdf((rank as f64 + 0.5) / drawn.len() as f64);
-        if narrow != 0.0 {
-            drawn[at] *= wide / narrow;
-        }
+    let ratios = widenings(freedom, drawn.len() as u32);
+    for (at, ratio) in order.into_iter().zip(ratios.iter()) {
+        drawn[at] *= ratio;
     }
     drawn
-}
-
-/// The `at` quantile of Student's t with `freedom` degrees of freedom.
-pub fn student_quantile(freedom: f64, at: f64) -> f64 {
-    student(freedom).inverse_cdf(at)
-}
-
-/// Quantiles of Student's t at the middles of `count` equal shares of its probability. They replace
-/// as many random numbers, without sampling noise.
-fn student_quantiles(freedom: f64, count: u32) -> Vec<f64> {
-    let student = student(freedom);
-    let middle = |part: u32| (f64::from(part) + 0.5) / f64::from(count);
-    let lower = (0..count.div_ceil(2)).map(|part| student.inverse_cdf(middle(part)));
-    let lower: Vec<f64> = lower.collect();
-    let upper = lower.iter().rev().skip(count as usize % 2).map(|t| -t);
-    lower.iter().copied().chain(upper).collect()
-}
-
-fn student(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("a positive number of degrees of freedom")
 }

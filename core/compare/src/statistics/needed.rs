@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{FEWEST_SEEDS, Parts, student_quantile};
+use super::bootstrap::{FEWEST_SEEDS, Parts};
 use super::difference::{Basis, Difference};
 use super::pool::Spread;
+use super::quantiles::student_quantile;
 
 /// Statistical power: the share of such comparisons in which the observed difference would be
 /// significant.

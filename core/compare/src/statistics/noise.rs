@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::bootstrap::{CONFIDENCE, student_quantile};
+use super::bootstrap::CONFIDENCE;
+use super::quantiles::student_quantile;
 use super::variance::sample_variance;
 
 /// The variation of runs that differ only in their seeds.
