@@ -15,6 +15,8 @@ pub enum Statistic {
     MeanSquare,
     /// The largest `|x_c|` for each channel, `[M]` f32.
     AbsoluteMaximum,
+    /// The mean of `|x_c|` for each channel, `[M]` f32.
+    MeanAbsolute,
     /// The sum of `x x^T` over all `T` inputs, `[M, M]` row major and symmetric.
     Gram {
         /// `f32` or `f64`. The host adds up in f32 within a row of tokens; f64 adds up the rows in
@@ -27,7 +29,9 @@ impl Statistic {
     /// Its dtype.
     pub fn dtype(self) -> DType {
         match self {
-            Statistic::MeanSquare | Statistic::AbsoluteMaximum => DType::F32,
+            Statistic::MeanSquare | Statistic::AbsoluteMaximum | Statistic::MeanAbsolute => {
+                DType::F32
+            }
             Statistic::Gram { dtype } => dtype,
         }
     }
@@ -35,7 +39,9 @@ impl Statistic {
     /// Its elements for inputs of `channels` numbers; `u64::MAX` where that overflows.
     pub fn elements(self, channels: u64) -> u64 {
         match self {
-            Statistic::MeanSquare | Statistic::AbsoluteMaximum => channels,
+            Statistic::MeanSquare | Statistic::AbsoluteMaximum | Statistic::MeanAbsolute => {
+                channels
+            }
             Statistic::Gram { .. } => channels.saturating_mul(channels),
         }
     }

@@ -80,6 +80,7 @@ fn each_calibrated(
 pub struct Inputs {
     mean_square: Vec<f32>,
     absolute_maximum: Vec<f32>,
+    mean_absolute: Vec<f32>,
     gram: Vec<f64>,
     gram_f32: Vec<f32>,
 }
@@ -101,9 +102,11 @@ impl Inputs {
     fn of(x: &[f32], channels: usize) -> Self {
         let mut gram = vec![0.0; channels * channels];
         let mut absolute_maximum = vec![0.0f32; channels];
+        let mut magnitudes = vec![0.0; channels];
         for row in x.chunks_exact(channels) {
             for (a, &x) in row.iter().enumerate() {
                 absolute_maximum[a] = absolute_maximum[a].max(x.abs());
+                magnitudes[a] += f64::from(x.abs());
                 for (b, &y) in row.iter().enumerate() {
                     gram[a * channels + b] += f64::from(x) * f64::from(y);
                 }
@@ -115,6 +118,10 @@ impl Inputs {
                 .map(|channel| square(channel) as f32)
                 .collect(),
             absolute_maximum,
+            mean_absolute: magnitudes
+                .iter()
+                .map(|sum| (sum / TOKENS as f64) as f32)
+                .collect(),
             gram_f32: gram.iter().map(|&x| x as f32).collect(),
             gram,
         }
@@ -127,6 +134,7 @@ impl Inputs {
             numbers: match statistic {
                 Statistic::MeanSquare => StatisticNumbers::F32(&self.mean_square),
                 Statistic::AbsoluteMaximum => StatisticNumbers::F32(&self.absolute_maximum),
+                Statistic::MeanAbsolute => StatisticNumbers::F32(&self.mean_absolute),
                 Statistic::Gram { dtype: DType::F64 } => StatisticNumbers::F64(&self.gram),
                 Statistic::Gram { .. } => StatisticNumbers::F32(&self.gram_f32),
             },

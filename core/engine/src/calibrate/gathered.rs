@@ -24,10 +24,12 @@ struct InputSums<'a> {
     /// `[M]`, where a statistic by channel is wanted.
     squares: Vec<f64>,
     largest: Vec<f64>,
+    magnitudes: Vec<f64>,
     gram_f32: Vec<f32>,
     gram_f64: Vec<f64>,
     mean_square: Vec<f32>,
     absolute_maximum: Vec<f32>,
+    mean_absolute: Vec<f32>,
 }
 
 impl<'a> Gathered<'a> {
@@ -37,10 +39,12 @@ impl<'a> Gathered<'a> {
             input,
             squares: Vec::new(),
             largest: Vec::new(),
+            magnitudes: Vec::new(),
             gram_f32: Vec::new(),
             gram_f64: Vec::new(),
             mean_square: Vec::new(),
             absolute_maximum: Vec::new(),
+            mean_absolute: Vec::new(),
         });
         Gathered {
             unit,
@@ -98,6 +102,7 @@ impl<'a> Gathered<'a> {
             numbers: match statistic {
                 Statistic::MeanSquare => StatisticNumbers::F32(&found.mean_square),
                 Statistic::AbsoluteMaximum => StatisticNumbers::F32(&found.absolute_maximum),
+                Statistic::MeanAbsolute => StatisticNumbers::F32(&found.mean_absolute),
                 Statistic::Gram { dtype: DType::F64 } => StatisticNumbers::F64(&found.gram_f64),
                 Statistic::Gram { .. } => StatisticNumbers::F32(&found.gram_f32),
             },
@@ -109,6 +114,12 @@ impl<'a> Gathered<'a> {
 impl InputSums<'_> {
     fn wants(&self, statistic: Statistic) -> bool {
         self.input.statistics.contains(&statistic)
+    }
+
+    /// Whether a statistic by channel is wanted.
+    fn wants_channels(&self) -> bool {
+        let mut wanted = self.input.statistics.iter();
+        wanted.any(|one| !matches!(one, Statistic::Gram { .. }))
     }
 
     fn sums_in_f64(&self) -> bool {
@@ -125,15 +136,18 @@ impl InputSums<'_> {
     }
 
     fn add(&mut self, device: &DeviceGraph<'_>, tokens: u64) -> Result<(), Error> {
-        if self.wants(Statistic::MeanSquare) || self.wants(Statistic::AbsoluteMaximum) {
+        if self.wants_channels() {
             let channels = self.input.channels as usize;
             self.squares.resize(channels, 0.0);
             self.largest.resize(channels, 0.0);
+            self.magnitudes.resize(channels, 0.0);
             let values = device.read(self.input.value, tokens).during("download")?;
             for row in values.chunks_exact(channels) {
                 let sums = self.squares.iter_mut().zip(&mut self.largest);
-                for (x, (squares, largest)) in row.iter().zip(sums) {
+                let sums = sums.zip(&mut self.magnitudes);
+                for (x, ((squares, largest), magnitudes)) in row.iter().zip(sums) {
                     *squares += x * x;
+                    *magnitudes += x.abs();
                     // A NaN stays: it is told of when the sums are finished.
                     *largest = if x.abs() <= *largest {
                         *largest
@@ -162,7 +176,9 @@ impl InputSums<'_> {
                 self.read_gram(device, 1)?.iter().map(narrow).collect()
             };
         }
-        self.mean_square = self.squares.iter().map(|x| (x / tokens) as f32).collect();
+        let mean = |x: &f64| (x / tokens) as f32;
+        self.mean_square = self.squares.iter().map(mean).collect();
+        self.mean_absolute = self.magnitudes.iter().map(mean).collect();
         self.absolute_maximum = self.largest.iter().map(narrow).collect();
         Ok(())
     }
@@ -173,8 +189,12 @@ impl InputSums<'_> {
     }
 
     fn is_finite(&self) -> bool {
-        let f32s = [&self.gram_f32, &self.mean_square, &self.absolute_maximum];
-        f32s.into_iter().flatten().all(|x| x.is_finite())
-            && self.gram_f64.iter().all(|x| x.is_finite())
+        let by_channel = [
+            &self.mean_square,
+            &self.absolute_maximum,
+            &self.mean_absolute,
+        ];
+        let f32s = by_channel.into_iter().chain([&self.gram_f32]);
+        f32s.flatten().all(|x| x.is_finite()) && self.gram_f64.iter().all(|x| x.is_finite())
     }
 }
