@@ -10,6 +10,7 @@ mod device_code;
 mod encoding;
 mod input;
 mod options;
+mod resolution;
 mod saved;
 mod sharing;
 

@@ -2,7 +2,7 @@
 
 use espalier_interface::abi::call_site;
 use espalier_interface::calibration::{CalibratedCall, StatisticValues};
-use espalier_interface::format::{BlockValues, Decoding, Format};
+use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Source, Step};
 use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
@@ -38,7 +38,8 @@ pub fn encode(
 /// Encodes `weight` as [`encode`] does, and checks what its format describes.
 ///
 /// # Errors
-/// `Error::Plugin` for an error of the quantizer, and for a scale that is not finite.
+/// `Error::Plugin` for an error of the quantizer, and for a number that is not finite: of a block,
+/// a codebook or an outlier.
 pub fn pack(
     quantizer: &Chosen<dyn Quantizer>,
     param: &str,
@@ -54,7 +55,7 @@ pub fn pack(
         .encode(weight, format.shape, segments, workspace)
         .map_err(blame)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
-    Ok(check_scales(format, &segments).map_err(blame)?)
+    Ok(check_numbers(format, &segments).map_err(blame)?)
 }
 
 /// Refuses to pack the weight `param` without the statistics that its quantizer wants.
@@ -116,7 +117,7 @@ pub fn pack_calibrated(
     };
     quantizer.plugin.encode_calibrated(call).map_err(blame)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
-    Ok(check_scales(format, &segments).map_err(blame)?)
+    Ok(check_numbers(format, &segments).map_err(blame)?)
 }
 
 /// Decodes a weight into `scratch` as a check, where the format describes no decoding. `scratch`
@@ -163,39 +164,97 @@ pub fn decode_all(
     Ok(())
 }
 
-/// Checks that every block's numbers are finite, where the format describes them.
-fn check_scales(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
+/// Checks that the numbers which a format describes are finite: those of blocks, of codebooks and
+/// of outliers.
+fn check_numbers(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
     for (name, blocks, values) in format.block_values() {
-        let count = blocks.count(format.shape);
-        let wrong = match values {
-            BlockValues::Stored { segment } => {
-                let dtype = format.segments[*segment].dtype;
-                not_finite(segments[*segment], dtype).filter(|&block| block < count)
-            }
-            BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
-                let value = |block| format.block_value(segments, values, block);
-                (0..count).find(|&block| !value(block).is_finite())
-            }
-            BlockValues::Table {
-                codes, not_numbers, ..
-            } => {
-                let code = |block| codes.read(segments[codes.segment], block);
-                if let Some(block) = (0..count).find(|&block| not_numbers.contains(&code(block))) {
-                    let code = code(block);
-                    let message = format!("{name} of block {block} is code {code}, no number");
-                    return Err(PluginError::new(ErrorCode::PROTOCOL, message));
-                }
-                let value = |block| format.block_value(segments, values, block);
-                (0..count).find(|&block| !value(block).is_finite())
-            }
-        };
-        if let Some(block) = wrong {
-            let value = format.block_value(segments, values, block);
-            let message = format!("{name} of block {block} is {value}, expected a finite number");
-            return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+        check_blocks(format, segments, name, blocks, values)?;
+    }
+    let Decoding::Steps { source, steps } = &format.decoding else {
+        return Ok(());
+    };
+    if let Source::Vectors {
+        codes,
+        codebooks,
+        len,
+    } = source
+    {
+        for (codes, &codebook) in codes.iter().zip(codebooks) {
+            check_stored(format, segments, codebook, len << codes.bits)?;
+        }
+    }
+    for step in steps {
+        if let Step::Outliers {
+            size,
+            count,
+            values,
+            ..
+        } = step
+        {
+            let blocks = BlockMap::Flat { size: *size }.count(format.shape);
+            check_stored(format, segments, *values, blocks * count)?;
         }
     }
     Ok(())
+}
+
+/// Checks the first `count` numbers of a segment.
+fn check_stored(
+    format: &Format,
+    segments: &[&[u8]],
+    segment: usize,
+    count: u64,
+) -> PluginResult<()> {
+    let spec = &format.segments[segment];
+    match not_finite(segments[segment], spec.dtype).filter(|&at| at < count) {
+        None => Ok(()),
+        Some(at) => {
+            let name = &spec.name;
+            let message =
+                format!("number {at} of segment `{name}` is not finite, expected finite numbers");
+            Err(PluginError::new(ErrorCode::PROTOCOL, message))
+        }
+    }
+}
+
+/// Checks the number of every block.
+fn check_blocks(
+    format: &Format,
+    segments: &[&[u8]],
+    name: &str,
+    blocks: BlockMap,
+    values: &BlockValues,
+) -> PluginResult<()> {
+    let count = blocks.count(format.shape);
+    let value = |block| format.block_value(segments, values, block);
+    let wrong = match values {
+        BlockValues::Stored { segment } => {
+            let dtype = format.segments[*segment].dtype;
+            not_finite(segments[*segment], dtype).filter(|&block| block < count)
+        }
+        BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
+            (0..count).find(|&block| !value(block).is_finite())
+        }
+        BlockValues::Table {
+            codes, not_numbers, ..
+        } => {
+            let code = |block| codes.read(segments[codes.segment], block);
+            if let Some(block) = (0..count).find(|&block| not_numbers.contains(&code(block))) {
+                let code = code(block);
+                let message = format!("{name} of block {block} is code {code}, no number");
+                return Err(PluginError::new(ErrorCode::PROTOCOL, message));
+            }
+            (0..count).find(|&block| !value(block).is_finite())
+        }
+    };
+    let Some(block) = wrong else {
+        return Ok(());
+    };
+    let message = format!(
+        "{name} of block {block} is {}, expected a finite number",
+        value(block)
+    );
+    Err(PluginError::new(ErrorCode::PROTOCOL, message))
 }
 
 /// Index of the first stored number that is not finite: its exponent has all bits set.
@@ -217,6 +276,8 @@ fn not_finite(bytes: &[u8], dtype: DType) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use espalier_interface::format::{BitOrder, Codes, SegmentSpec};
+
     use super::*;
 
     #[test]
@@ -236,5 +297,75 @@ mod tests {
             .flat_map(|x| x.to_le_bytes())
             .collect();
         assert_eq!(not_finite(&f16s, DType::F16), Some(2));
+    }
+
+    #[test]
+    fn numbers_of_every_step_are_checked() {
+        let codes = Codes {
+            segment: 0,
+            bits: 1,
+            order: BitOrder::LowFirst,
+        };
+        let segment = |name: &str, dtype, len| SegmentSpec::new(name, dtype, len);
+        let format = Format {
+            quantizer: "q".to_owned(),
+            shape: [2, 4],
+            segments: vec![
+                segment("codes", DType::U8, 1),
+                segment("codebook", DType::F32, 4),
+                segment("scales", DType::F32, 4),
+                segment("factors", DType::F32, 4),
+                segment("places", DType::U8, 2),
+                segment("outliers", DType::F32, 2),
+            ],
+            decoding: Decoding::Steps {
+                source: Source::Vectors {
+                    codes: vec![codes],
+                    codebooks: vec![1],
+                    len: 2,
+                },
+                steps: vec![
+                    Step::Times {
+                        blocks: BlockMap::Groups { size: 2 },
+                        values: BlockValues::Stored { segment: 2 },
+                    },
+                    Step::Times {
+                        blocks: BlockMap::Columns,
+                        values: BlockValues::Stored { segment: 3 },
+                    },
+                    Step::Outliers {
+                        size: 4,
+                        count: 1,
+                        positions: 4,
+                        values: 5,
+                    },
+                ],
+            },
+        };
+        format.validate().expect("it agrees with itself");
+        let check = |wrong: Option<usize>| {
+            let segments = format.segments.iter().enumerate().map(|(index, segment)| {
+                let mut bytes = vec![0; segment.bytes() as usize];
+                if wrong == Some(index) {
+                    // The last number of the segment.
+                    let at = bytes.len() - 4;
+                    bytes[at..].copy_from_slice(&f32::NAN.to_le_bytes());
+                }
+                bytes
+            });
+            let segments: Vec<Vec<u8>> = segments.collect();
+            let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+            check_numbers(&format, &segments)
+        };
+        check(None).expect("all are finite");
+        for (segment, words) in [
+            (1, "number 3 of segment `codebook`"),
+            (2, "factor of block 3 is NaN"),
+            (3, "factor of block 3 is NaN"),
+            (5, "number 1 of segment `outliers`"),
+        ] {
+            let error = check(Some(segment)).expect_err(words);
+            assert!(error.message.contains(words), "{error}");
+        }
     }
 }
