@@ -59,8 +59,9 @@ impl Quantizer for Searched {
             ],
             // The meaning of the bytes. Element i of the flattened weight is `table[code[i]] *
             // scales[i / block_size]`. From this the host makes kernels as fast as those of its own
-            // quantizers; no code of this crate runs while training. Where no description fits, use
-            // `Decoding::Callback` and write a `decode` (the tutorial does).
+            // quantizers; no code of this crate runs while training. `Decoding::Affine` has zero
+            // points, `Decoding::Steps` further numbers, codebooks of vectors and outliers. Where
+            // none of them fits, use `Decoding::Callback` and write a `decode`.
             decoding: Decoding::Codebook {
                 codes: Codes {
                     segment: 0,

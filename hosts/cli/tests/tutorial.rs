@@ -34,15 +34,11 @@ fn the_tutorial_ends_with_a_run_and_a_row_beside_nf4() {
     let mut bash = Command::new("bash");
     bash.arg("-c").arg(script(&blocks));
     bash.current_dir(&bench.folder);
-    // The card on which `check` tries the device code.
-    let mock = espalier_tests_gpu::libraries(Path::new(env!("CARGO_TARGET_TMPDIR")));
-    bash.env("HOST__BACKEND__CUDA__LIBRARIES", mock);
     as_a_user(&mut bash, &bench);
     let output = succeeded(&mut bash);
 
     assert!(output.contains("test result: ok. 1 passed"), "{output}");
     assert!(output.contains(" passed, 0 failed"), "{output}");
-    assert!(output.contains("ok       decode.device_code"), "{output}");
     for quantizer in ["three-bit", "nf4"] {
         let run = bench.path("runs").join(quantizer);
         assert!(run.join("adapter/adapter_model.safetensors").is_file());
@@ -59,6 +55,19 @@ fn the_tutorial_ends_with_a_run_and_a_row_beside_nf4() {
     let (nf4, three_bit) = (found["nf4"], found["three-bit"]);
     assert!(three_bit.0 < nf4.0 + MOST_WORSE, "{found:?}");
     assert!(three_bit.1 < nf4.1, "{found:?}");
+}
+
+/// What the page says of formats without a description, of the sample that it names.
+#[test]
+fn check_compares_the_device_code_of_an_undescribed_format_on_a_card() {
+    let library = espalier_samples::library("decode-only");
+    let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+    host.args(["plugins", "check", "--only", "decode.device_code"]);
+    host.arg(library);
+    let mock = espalier_tests_gpu::libraries(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    host.env("HOST__BACKEND__CUDA__LIBRARIES", mock);
+    let output = succeeded(&mut host);
+    assert!(output.contains("ok       decode.device_code"), "{output}");
 }
 
 /// `~/espalier` as an unpacked archive: the program and its configs.
