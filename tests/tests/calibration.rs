@@ -1,4 +1,4 @@
-//! `gptq` against GPTQ in numpy, and calibration against products that are written out here.
+//! `gptq` and `awq` against GPTQ and AWQ in numpy, and calibration against products that are written out here.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod calibrating;
@@ -8,14 +8,12 @@ use std::fs;
 use std::sync::Arc;
 
 use espalier_data::{DataOptions, Dataset, Vocabulary};
-use espalier_interface::calibration::{
-    CalibratedCall, InputsFrom, Statistic, StatisticNumbers, StatisticValues,
-};
-use espalier_interface::{Component, DType, Instance, Options, Quantizer, Serial};
+use espalier_interface::calibration::InputsFrom;
+use espalier_interface::{Component, Instance, Options, Quantizer, Serial};
 use espalier_tests::{Golden, Rig, TeamRig, golden_path, micro_batch, relative_norm};
 use serde_json::{Value as Json, json};
 
-use calibrating::{Bench, Recorder, Seen};
+use calibrating::{Bench, Layer, Recorder, Seen};
 
 fn gptq(given: &Json) -> Box<dyn Quantizer> {
     made(&espalier_int4::GPTQ, given)
@@ -33,88 +31,6 @@ fn made(component: &Component, given: &Json) -> Box<dyn Quantizer> {
         Ok(Instance::Quantizer(quantizer)) => quantizer,
         Ok(_) => panic!("{} is not a quantizer", component.name),
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// A weight `[N, M]` with the Gram matrix of its inputs, `[M, M]`.
-struct Layer {
-    weight: Vec<f32>,
-    gram: Vec<f32>,
-    shape: [u64; 2],
-    tokens: u64,
-}
-
-impl Layer {
-    fn of(golden: &Golden, name: &str) -> Self {
-        let inputs = golden.rows(&format!("{name}|inputs"));
-        let cols = inputs[0].len();
-        let mut gram = vec![0.0f32; cols * cols];
-        for row in &inputs {
-            for (a, x) in row.iter().enumerate() {
-                for (b, y) in row.iter().enumerate() {
-                    // Whole numbers below 2^24: exact.
-                    gram[a * cols + b] += (x * y) as f32;
-                }
-            }
-        }
-        let weight = golden.numbers(&format!("{name}|weight"));
-        Layer {
-            weight: weight.iter().map(|&x| x as f32).collect(),
-            gram,
-            shape: [(weight.len() / cols) as u64, cols as u64],
-            tokens: inputs.len() as u64,
-        }
-    }
-
-    /// The weight that `quantizer` makes of it, `[N, M]`.
-    fn packed_by(&self, quantizer: &dyn Quantizer) -> (Vec<Vec<u8>>, Vec<f32>) {
-        let format = quantizer.format(self.shape).expect("it fits");
-        let segments = format.segments.iter();
-        let mut memory: Vec<Vec<u8>> = segments
-            .map(|one| vec![0xa5; one.bytes() as usize])
-            .collect();
-        let mut segments: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
-        let bytes = quantizer.calibrated_workspace(self.shape).expect("bytes");
-        let statistic = Statistic::Gram { dtype: DType::F32 };
-        let numbers = StatisticNumbers::F32(&self.gram);
-        let call = CalibratedCall {
-            site: "site",
-            weight: &self.weight,
-            shape: self.shape,
-            tokens: self.tokens,
-            statistics: &[StatisticValues { statistic, numbers }],
-            segments: &mut segments,
-            workspace: &mut vec![0x5a; bytes as usize],
-        };
-        quantizer.encode_calibrated(call).expect("it is packed");
-        let mut decoded = vec![0.0; self.weight.len()];
-        let segments: Vec<&[u8]> = memory.iter().map(Vec::as_slice).collect();
-        let [rows, cols] = self.shape;
-        let done = quantizer.decode(&segments, self.shape, 0..rows, 0..cols, &mut decoded);
-        done.expect("decoded");
-        (memory, decoded)
-    }
-
-    /// `|X (W - Q)^T|^2`.
-    fn error(&self, decoded: &[f32]) -> f64 {
-        let cols = self.shape[1] as usize;
-        let rows = self.weight.chunks(cols).zip(decoded.chunks(cols));
-        rows.map(|(weight, decoded)| {
-            let pairs = weight.iter().zip(decoded);
-            let errors: Vec<f64> = pairs.map(|(w, q)| f64::from(*w) - f64::from(*q)).collect();
-            let by_row = self.gram.chunks(cols).zip(&errors);
-            by_row
-                .map(|(gram, error)| {
-                    let sum: f64 = gram
-                        .iter()
-                        .zip(&errors)
-                        .map(|(g, e)| f64::from(*g) * e)
-                        .sum();
-                    sum * error
-                })
-                .sum::<f64>()
-        })
-        .sum()
     }
 }
 
@@ -166,6 +82,71 @@ fn gptq_finds_the_codes_of_the_published_algorithm() {
         cases += 1;
     }
     assert_eq!(cases, 8);
+}
+
+#[test]
+fn awq_finds_the_factors_and_codes_of_the_published_search() {
+    let layers = Golden::open("gptq/layers.safetensors");
+    let golden = Golden::open("awq/layers.safetensors");
+    let mut cases = 0;
+    for name in golden.names().filter(|name| name.ends_with("|codes")) {
+        let parts: Vec<&str> = name.split('|').collect();
+        let [of, bits, group, symmetry, clip, _] = parts[..] else {
+            panic!("{name} is no case");
+        };
+        let number = |text: &str| text.parse::<Json>().expect("a number");
+        let quantizer = made(
+            &espalier_int4::AWQ,
+            &json!({
+                "bits": number(bits), "group_size": number(group), "clip": clip == "clip",
+                "symmetric": symmetry == "symmetric", "scale_dtype": "f32",
+            }),
+        );
+        let layer = Layer::of(&layers, of);
+        let (segments, decoded) = layer.packed_by(&*quantizer);
+        let case = name.trim_end_matches("|codes");
+        let numbers = |what: &str| golden.numbers(&format!("{case}|{what}"));
+        let [codes, scales, zeros, factors] = ["codes", "scales", "zeros", "factors"].map(numbers);
+        let found: Vec<f64> = segments
+            .last()
+            .expect("factors")
+            .chunks_exact(4)
+            .map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes"))))
+            .collect();
+        // One of 20 ratios: another is more than 1 % away.
+        let away = relative_norm(&found, &factors);
+        assert!(
+            away < 1e-5,
+            "{case}: factors {found:?}, expected {factors:?}"
+        );
+        let group = codes.len() / scales.len();
+        let expected: Vec<f32> = codes
+            .iter()
+            .enumerate()
+            .map(|(at, code)| {
+                let value = (code - zeros[at / group]) * scales[at / group];
+                (value * factors[at % factors.len()]) as f32
+            })
+            .collect();
+        let far = |(a, b): &(&f32, &f32)| (**a - **b).abs() > 1e-5 * b.abs().max(1e-3);
+        let differ = decoded.iter().zip(&expected).filter(far).count();
+        let (found, published) = (layer.error(&decoded), layer.error(&expected));
+        println!(
+            "{case}: {differ} of {} differ, error {found:.5e} {published:.5e}",
+            codes.len()
+        );
+        // Clipping is kept here for the rows that gain by it, and one step further is tried.
+        assert!(
+            clip == "clip" || differ * 100 <= codes.len(),
+            "{case}: {differ} weights differ"
+        );
+        assert!(
+            found <= 1.001 * published,
+            "{case}: {found} after {published}"
+        );
+        cases += 1;
+    }
+    assert_eq!(cases, 7);
 }
 
 #[test]
@@ -228,7 +209,7 @@ fn statistics_are_those_of_what_each_site_reads() {
     let table = model.numbers("model.embed_tokens.weight");
     let norm = model.numbers("model.layers.0.input_layernorm.weight");
     let width = norm.len();
-    let [mut squares, mut largest] = [(); 2].map(|()| vec![0.0f64; width]);
+    let [mut squares, mut largest, mut means] = [(); 3].map(|()| vec![0.0f64; width]);
     let mut gram = vec![0.0f64; width * width];
     let tokens: Vec<i32> = rows().concat();
     for &token in &tokens {
@@ -239,6 +220,7 @@ fn statistics_are_those_of_what_each_site_reads() {
         for a in 0..width {
             squares[a] += x[a] * x[a] / tokens.len() as f64;
             largest[a] = largest[a].max(x[a].abs());
+            means[a] += x[a].abs() / tokens.len() as f64;
             for b in 0..width {
                 gram[a * width + b] += x[a] * x[b];
             }
@@ -246,7 +228,7 @@ fn statistics_are_those_of_what_each_site_reads() {
     }
     let (count, found) = &dense["model.layers.0.self_attn.q_proj"];
     assert_eq!(*count, tokens.len() as u64);
-    let expected = [&squares, &largest, &gram, &gram];
+    let expected = [&squares, &largest, &gram, &gram, &means];
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let error = relative_norm(found, expected);
         assert!(error < 1e-6, "statistic {at}: {error}");
@@ -324,7 +306,7 @@ fn a_calibrated_base_has_the_same_bits_on_any_threads_and_ranks() {
 }
 
 #[test]
-fn outputs_on_held_out_rows_are_nearer_by_gptq_than_by_the_nearest_codes() {
+fn outputs_on_held_out_rows_are_nearer_by_gptq_and_awq_than_by_the_nearest_codes() {
     let quickstart = |path: &str| {
         let root = golden_path("").join("../../configs/quickstart");
         root.join(path)
@@ -359,9 +341,14 @@ fn outputs_on_held_out_rows_are_nearer_by_gptq_than_by_the_nearest_codes() {
         let share = sum(&gptq) / sum(&plain);
         println!("{bits} bits: {share:.3} by gptq");
         assert!(share < 0.2, "{bits} bits: {share}");
+        let awq = errors(&espalier_int4::AWQ);
+        let share = sum(&awq) / sum(&plain);
+        println!("{bits} bits: {share:.3} by awq");
+        assert!(share < 0.8, "{bits} bits: {share}");
         for (site, plain) in &plain {
-            let found = gptq[site];
-            assert!(found < *plain, "{bits} bits, {site}: {found} {plain}");
+            for found in [gptq[site], awq[site]] {
+                assert!(found < *plain, "{bits} bits, {site}: {found} {plain}");
+            }
         }
     }
 }

@@ -75,6 +75,7 @@ fn the_shipped_components_pass() {
         "int4",
         "gptq",
         "int4-clip",
+        "awq",
         "mxfp4",
         "nvfp4",
         "lora",

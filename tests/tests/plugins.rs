@@ -203,7 +203,7 @@ fn a_run_that_names_a_broken_library_is_refused_without_a_substitute() {
         .expect("unknown");
     let message = error.to_string();
     let known = if cfg!(feature = "embedded") {
-        "unknown quantizer `aqlm`; known: hqq, int4, gptq, int4-clip, mxfp4, nvfp4, nf4, fp4, int8"
+        "unknown quantizer `aqlm`; known: hqq, int4, gptq, int4-clip, awq, mxfp4, nvfp4, nf4, fp4, int8"
     } else {
         "unknown quantizer `aqlm`"
     };

@@ -49,6 +49,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_families.py",
         "make_generation.py",
         "make_gptq.py",
+        "make_awq.py",
         "make_ia3.py",
         "make_config_keys.py",
         "make_optimizers.py",

@@ -5,8 +5,8 @@
 //! tries (Lin et al. 2023, arXiv:2306.00978; github.com/mit-han-lab/llm-awq, `auto_clip.py`): 1 to
 //! 0.5 in steps of 0.05. The objective is AWQ's, the squared error of the group's part of the
 //! outputs, `e G e^T` with the errors `e` of the group's weights and its block `G` of the Gram
-//! matrix, over all calibration rows. AWQ's search of a scale for each channel is not part of it:
-//! this format has no factor of a column.
+//! matrix, over all calibration rows. [`crate::awq`] searches the same for weights over factors of
+//! their columns.
 
 use espalier_interface::{Result, Services};
 use espalier_kernels::simd::vectorized;
@@ -45,8 +45,9 @@ pub fn clip(
             let first = group * groups.size;
             let inputs = Inputs {
                 gram,
-                cols: groups.cols,
+                factors: None,
                 first,
+                cols: groups.cols,
             };
             let weight = &weight[first..first + groups.size];
             let grid = best(spec, weight, inputs);
@@ -60,10 +61,15 @@ pub fn clip(
 
 /// The block of a Gram matrix that belongs to a group.
 #[derive(Clone, Copy)]
-struct Inputs<'a> {
-    gram: &'a [f32],
-    cols: usize,
-    first: usize,
+pub struct Inputs<'a> {
+    /// The Gram matrix, `[M, M]`.
+    pub gram: &'a [f32],
+    /// What the codes of each column are times, `[M]`, where they are times something.
+    pub factors: Option<&'a [f32]>,
+    /// The group's first column.
+    pub first: usize,
+    /// `M`.
+    pub cols: usize,
 }
 
 impl Inputs<'_> {
@@ -99,8 +105,9 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
-/// The grid of the least error; of equal ones the least clipped.
-fn best(spec: GridSpec, weight: &[f32], inputs: Inputs<'_>) -> Grid {
+/// The grid of the least error for the weights of a group, over their factors; of equal ones the
+/// least clipped.
+pub fn best(spec: GridSpec, weight: &[f32], inputs: Inputs<'_>) -> Grid {
     let [low, high] = ends(weight);
     let largest = high.max(-low);
     let mut errors = vec![0.0f32; weight.len()];
@@ -110,6 +117,11 @@ fn best(spec: GridSpec, weight: &[f32], inputs: Inputs<'_>) -> Grid {
         let grid = spec.between(low.max(-most), high.min(most));
         for (error, &x) in errors.iter_mut().zip(weight) {
             *error = x - grid.value(spec.code(grid, x));
+        }
+        if let Some(factors) = inputs.factors {
+            for (error, factor) in errors.iter_mut().zip(&factors[inputs.first..]) {
+                *error *= factor;
+            }
         }
         let found = inputs.error(&errors);
         if least.is_none_or(|(least, _)| found < least) {
@@ -147,8 +159,9 @@ mod tests {
                 &weight,
                 Inputs {
                     gram: &gram,
-                    cols: 4,
+                    factors: None,
                     first: 0,
+                    cols: 4,
                 },
             )
         };

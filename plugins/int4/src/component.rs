@@ -1,4 +1,4 @@
-//! Checked options -> the components `int4`, `gptq` and `int4-clip`.
+//! Checked options -> the components `int4`, `gptq`, `int4-clip` and `awq`.
 
 use std::sync::Arc;
 
@@ -6,6 +6,9 @@ use espalier_interface::{
     Component, Instance, OptionKind, OptionSpec, Options, PluginError, Result, Role, Services,
 };
 
+use crate::awq::{Awq, Clipping};
+use crate::awq_quantizer::AwqQuantizer;
+use crate::awq_saved::METHOD;
 use crate::calibrated_quantizer::{CalibratedQuantizer, Method};
 use crate::files::Files;
 use crate::gptq::{ColumnOrder, Gptq};
@@ -146,6 +149,62 @@ fn create_clip(options: &Options, services: Arc<dyn Services>) -> Result<Instanc
             services,
         },
         method: Method::Clip,
+    })))
+}
+
+/// The component `awq`.
+pub const AWQ: Component = Component {
+    name: crate::awq_quantizer::NAME,
+    role: Role::QUANTIZER,
+    doc: "AWQ: int4's format with a factor for each column, by which large inputs meet small errors",
+    options: &[
+        BITS,
+        GROUP_SIZE,
+        SYMMETRIC,
+        SCALE_DTYPE,
+        OptionSpec {
+            name: "files",
+            kind: OptionKind::TEXT,
+            default: "\"own\"",
+            range: "own | gptq | gptq_v2 | awq",
+            doc: "whose checkpoints `host quantize` writes; only our own hold factors, the others are refused",
+        },
+        OptionSpec {
+            name: "clip",
+            kind: OptionKind::BOOL,
+            default: "true",
+            range: "",
+            doc: "clip the groups of rows whose outputs come nearer by it, as `int4-clip`",
+        },
+    ],
+    capabilities: &[("quant_methods", METHOD)],
+    create: create_awq,
+};
+
+fn create_awq(options: &Options, services: Arc<dyn Services>) -> Result<Instance> {
+    let (grid, group_size) = layout(options)?;
+    let name = options.text("files")?;
+    let others_files = match (name.as_str(), Files::named(&name)) {
+        ("own", _) => None,
+        (_, Some(files)) => Some(files),
+        (_, None) => return Err(expected("files", "own, gptq, gptq_v2 or awq", name)),
+    };
+    Ok(Instance::Quantizer(Box::new(AwqQuantizer {
+        nearest: Int4Quantizer {
+            grid,
+            group_size,
+            files: Files::Gptq,
+            services,
+        },
+        awq: Awq {
+            grid,
+            clipping: if options.flag("clip")? {
+                Clipping::Searched
+            } else {
+                Clipping::Off
+            },
+        },
+        others_files,
     })))
 }
 

@@ -1,7 +1,8 @@
 //! Groups and options -> the segments of a packed weight and how they are decoded.
 
+use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step,
 };
 
 use crate::grid::{GridSpec, Symmetry};
@@ -84,4 +85,20 @@ pub fn format(quantizer: &str, spec: GridSpec, groups: Grouping) -> Format {
         segments,
         decoding,
     }
+}
+
+/// A format of [`format()`] whose values are then times a factor for each column: `factors`, `[M]`
+/// f32, in a last segment.
+pub fn with_factors(mut format: Format) -> Format {
+    let segment = format.segments.len();
+    let cols = format.shape[1];
+    let (source, mut steps) = format.stages().expect("it describes its decoding");
+    steps.push(Step::Times {
+        blocks: BlockMap::Columns,
+        values: BlockValues::Stored { segment },
+    });
+    let factors = SegmentSpec::new("factors", DType::F32, cols);
+    format.segments.push(factors);
+    format.decoding = Decoding::Steps { source, steps };
+    format
 }

@@ -95,7 +95,7 @@ pub fn check_finite(weight: &[f32]) -> Result<()> {
 
 /// # Errors
 /// `CANCELLED` when the user stopped the run.
-fn heed_cancel(services: &dyn Services) -> Result<()> {
+pub fn heed_cancel(services: &dyn Services) -> Result<()> {
     if !services.cancelled() {
         return Ok(());
     }

@@ -1,7 +1,8 @@
-//! A quantizer that records the statistics that the host gives it, and a model whose linears are
-//! calibrated.
+//! A quantizer that records the statistics that the host gives it, a model whose linears are
+//! calibrated, and small layers.
 
 mod bench;
+mod layer;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,8 +14,10 @@ use espalier_interface::format::Format;
 use espalier_interface::{DType, PluginError, Quantizer};
 
 pub use bench::Bench;
+pub use layer::Layer;
 
-/// Tokens and statistics by site: mean squares, largest magnitudes, the Gram matrix in f32 and f64.
+/// Tokens and statistics by site: mean squares, largest magnitudes, the Gram matrix in f32 and f64, mean
+/// magnitudes.
 pub type Seen = BTreeMap<String, (u64, Vec<Vec<f64>>)>;
 
 /// A quantizer that records the statistics it is given, and packs as `int4`.
@@ -59,7 +62,11 @@ impl Quantizer for Recorder {
         let grams = [DType::F32, DType::F64].map(|dtype| Statistic::Gram { dtype });
         let by_channel = [Statistic::MeanSquare, Statistic::AbsoluteMaximum];
         Ok(Some(Calibration {
-            statistics: by_channel.into_iter().chain(grams).collect(),
+            statistics: by_channel
+                .into_iter()
+                .chain(grams)
+                .chain([Statistic::MeanAbsolute])
+                .collect(),
             inputs: self.inputs,
         }))
     }
