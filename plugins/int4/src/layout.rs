@@ -17,6 +17,7 @@ pub fn codes(spec: GridSpec, groups: Grouping) -> Codes {
         order: BitOrder::LowFirst,
     };
     if spec.bits == 3 {
+        codes.order = BitOrder::Split { words: 0 };
         let words = groups.elements().div_ceil(codes.per_word() as usize);
         codes.order = BitOrder::Split {
             words: words as u64,
