@@ -40,15 +40,16 @@ fn add<const N: usize>(gram: &[f32], errors: &[[f32; ROWS]], first: usize, sums:
         let rows: [&[f32]; N] =
             std::array::from_fn(|at| &gram[at * cols + index * DEPTH..][..errors.len()]);
         let mut part = [[0.0f32; ROWS]; N];
-        for (at, error) in errors.iter().enumerate() {
-            for (part, row) in part.iter_mut().zip(rows) {
+        // Errors by value and rows by reference: else the compiler adds lane by lane.
+        for (at, &error) in errors.iter().enumerate() {
+            for (part, row) in part.iter_mut().zip(&rows) {
                 let gram = row[at];
                 for lane in 0..ROWS {
                     part[lane] += gram * error[lane];
                 }
             }
         }
-        for (product, part) in products.iter_mut().zip(part) {
+        for (product, part) in products.iter_mut().zip(&part) {
             for lane in 0..ROWS {
                 product[lane] += f64::from(part[lane]);
             }
