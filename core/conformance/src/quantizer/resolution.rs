@@ -30,7 +30,7 @@ pub struct Resolution {
 
 impl Resolution {
     /// None for a format that describes no decoding, or whose values follow from numbers that the
-    /// encoder chooses, as those of codebooks: what its bits could achieve bounds it.
+    /// encoder chooses, as those of codebooks, or are rotated: what its bits could achieve bounds it.
     pub fn of(format: &Format) -> Option<Self> {
         match &format.decoding {
             Decoding::Callback => None,
@@ -77,9 +77,12 @@ impl Resolution {
     /// `Times` with the most of them; factors of columns besides are the encoder's choice.
     fn of_steps(format: &Format, source: &Source, steps: &[Step]) -> Option<Self> {
         let is_shift = |step: &Step| matches!(step, Step::Plus { .. } | Step::Minus { .. });
+        let is_rotation = |step: &Step| matches!(step, Step::Hadamard { .. });
         let of_span = steps.iter().any(is_shift);
         let table = match source {
             Source::Vectors { .. } => return None,
+            // The error of an element follows from those of all in its run.
+            _ if steps.iter().any(is_rotation) => return None,
             Source::Table { table, .. } => table.clone(),
             Source::Count { codes } => (0..1u32 << codes.bits).map(|code| code as f32).collect(),
         };
@@ -99,6 +102,7 @@ impl Resolution {
             Step::Times { values, .. } | Step::Plus { values, .. } | Step::Minus { values, .. } => {
                 storage(format, values)
             }
+            Step::Hadamard { .. } => (0.0, 0.0),
         });
         let (stored, nested) = numbers.fold((0.0, 0.0), |sums, (stored, nested)| {
             (sums.0 + stored, sums.1 + nested)
