@@ -95,8 +95,8 @@ impl LibraryFile {
         file
     }
 
-    /// Gives the file a fault where `pins`, hashes by plugin, allow another library or none. Without
-    /// pins every library is allowed.
+    /// Gives the file a fault where `pins`, hashes by plugin, allow another library or none.
+    /// Without pins every library is allowed.
     pub(crate) fn hold_to(&mut self, pins: &BTreeMap<String, String>) {
         let (None, Some(descriptor)) = (&self.fault, &self.descriptor) else {
             return;
