@@ -3,6 +3,7 @@
 use espalier_torture::training;
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value as Json;
 use training::{Training, copy, files, messages, names, trained};
@@ -82,8 +83,11 @@ fn without_a_checkpoint_a_run_restarts_and_a_finished_run_is_unchanged() {
     training.unfinished("new", "early");
     fs::remove_dir_all(training.path("early/checkpoints")).expect("removed");
     training.refuse("early", "", 2, "an unfinished run | with --resume");
-    let output = training.run("early", "--resume");
-    let told = messages(&output);
+    let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
+    host.current_dir(training.folder.path());
+    host.env("XDG_DATA_HOME", training.path("data"));
+    let output = host.args(["train", "--resume", "early"]).output();
+    let told = messages(&output.expect("the host starts"));
     let why = "has no checkpoint, the first comes after step 2 (run.save_every): starting over";
     assert!(told.contains(why), "{told}");
     assert_eq!(trained(&training.path("early")), started);

@@ -61,8 +61,7 @@ pub fn pack(
             return Err(ArchiveError::Library(LibraryError {
                 path: file.path,
                 fault,
-            })
-            .into());
+            }));
         }
     };
     let built = read_regular(&file.path, FileKind::Library);
