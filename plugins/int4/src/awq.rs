@@ -1,13 +1,13 @@
 //! A weight and statistics of its inputs -> a factor for each column, and codes of the weight over
 //! its factors (AWQ).
 //!
-//! `W / f` is rounded, and `f` is kept beside the codes, so that a weight is `f_c (q - zero) scale`.
-//! A column of large inputs gets a small factor: it takes more of its group's range, and its error
-//! is smaller. The factors are `f_c = 1 / s_c` with `s_c = m_c^ratio / sqrt(max s min s)`, where `m_c`
-//! is the mean magnitude of the input `c`. Of the ratios 0, 0.05, ... 0.95 the one with the least
-//! error of the outputs is taken, `|X (W - Q)^T|^2 = sum_r e_r G e_r^T` with the Gram matrix `G` of
-//! the inputs and the errors `e_r` of row `r`. Ratio 0 is plain rounding. The clipping of groups is
-//! then searched as in [`crate::clip`], and kept for each row whose error becomes less.
+//! `W / f` is rounded, and `f` is kept beside the codes: a weight is `f_c (q - zero) scale`. A
+//! column of large inputs gets a small factor. So it takes more of its group's range, and its error
+//! is smaller. The factors are `f_c = 1 / s_c`, with `s_c = m_c^ratio / sqrt(max s min s)` of the
+//! mean magnitude `m_c` of the input `c`. Of the ratios 0, 0.05, ... 0.95 the one with the least
+//! error of the outputs is taken: `|X (W - Q)^T|^2 = sum_r e_r G e_r^T`, with the Gram matrix `G`
+//! of the inputs and the errors `e_r` of row `r`. Ratio 0 is plain rounding. The clipping of groups
+//! is then searched as in [`crate::clip`], and kept for each row whose error becomes less.
 //!
 //! # Source
 //! Lin et al. 2023 (arXiv:2306.00978); github.com/mit-han-lab/llm-awq, `auto_scale.py` and

@@ -7,6 +7,7 @@
 //! own with factors.
 
 mod awq;
+mod awq_packing;
 mod awq_quantizer;
 mod awq_saved;
 mod calibrated_quantizer;

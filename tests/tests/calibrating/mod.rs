@@ -16,8 +16,8 @@ use espalier_interface::{DType, PluginError, Quantizer};
 pub use bench::Bench;
 pub use layer::Layer;
 
-/// Tokens and statistics by site: mean squares, largest magnitudes, the Gram matrix in f32 and f64, mean
-/// magnitudes.
+/// Tokens and statistics by site: mean squares, largest magnitudes, the Gram matrix in f32 and f64,
+/// and mean magnitudes.
 pub type Seen = BTreeMap<String, (u64, Vec<Vec<f64>>)>;
 
 /// A quantizer that records the statistics it is given, and packs as `int4`.

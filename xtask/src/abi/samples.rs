@@ -333,11 +333,10 @@ fn device() -> DeviceInfo {
 
 fn calibrations() -> [Calibration; 2] {
     let grams = [DType::F32, DType::F64].map(|dtype| Statistic::Gram { dtype });
-    let by_channel = [
-        Statistic::MeanSquare,
-        Statistic::AbsoluteMaximum,
-        Statistic::MeanAbsolute,
-    ];
+    let by_channel = {
+        use Statistic::{AbsoluteMaximum, MeanAbsolute, MeanSquare};
+        [MeanSquare, AbsoluteMaximum, MeanAbsolute]
+    };
     let statistics: Vec<Statistic> = by_channel.into_iter().chain(grams).collect();
     [InputsFrom::Dense, InputsFrom::PackedLayers].map(|inputs| Calibration {
         statistics: statistics.clone(),
