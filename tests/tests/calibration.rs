@@ -1,5 +1,5 @@
-//! `gptq` and `awq` against GPTQ and AWQ in numpy, and calibration against products that are written
-//! out here.
+//! `gptq` and `awq` against GPTQ and AWQ in numpy, and calibration against products that are
+//! written out here.
 #![allow(clippy::print_stdout)] // Figures, for whoever looks.
 
 mod calibrating;
