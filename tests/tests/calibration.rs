@@ -116,7 +116,7 @@ fn awq_finds_the_factors_and_codes_of_the_published_search() {
             .collect();
         // One of 20 ratios: another is more than 1 % away. In symmetric grids the largest weight is
         // halfway between two codes, so that the last bit of a scale may choose another ratio.
-        let away = relative_norm(&found, &factors);
+        let away = relative_norm(&found, factors);
         assert!(
             away < 1e-5 || symmetry == "symmetric",
             "{case}: factors {found:?}, expected {factors:?}"
