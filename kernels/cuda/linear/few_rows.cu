@@ -9,25 +9,24 @@
 constexpr int ROWS = 8;
 
 #ifdef PACKED
-struct Weight {
-  Segments segments;
-  Tables tables;
-};
-DEVICE void weight_run(const Weight& weight, const Tables& tables, uint64_t i, const Shape& shape, float (&w)[RUN]) {
-  decode_run(weight.segments, tables, i, shape, w);
+typedef PackedWeight Weight;
+DEVICE void weight_run(const Weight& weight, const Tables& tables, const Place& place, const Shape& shape, float (&w)[RUN]) {
+  decode_run(weight.segments, tables, place, shape, w);
 }
 #else
 struct Weight {
   const WEIGHT* start;
 };
-DEVICE void weight_run(const Weight& weight, const Tables&, uint64_t i, const Shape&, float (&w)[RUN]) { read_run(weight.start + i, w); }
+DEVICE void weight_run(const Weight& weight, const Tables&, const Place& place, const Shape&, float (&w)[RUN]) {
+  read_run(weight.start + place.i, w);
+}
 #endif
 
 template <class X>
 DEVICE void few_rows(const X* x, const Weight& weight, X* y, const Extents& n, const Epilogue<X>& e) {
   SHARED(memory);
 #ifdef PACKED
-  const Tables& tables = shared_tables(weight.tables, memory);
+  const Tables& tables = shared_tables(weight, memory);
 #else
   const Tables& tables = *(const Tables*)memory;
 #endif
@@ -38,7 +37,7 @@ DEVICE void few_rows(const X* x, const Weight& weight, X* y, const Extents& n, c
   float sum[ROWS] = {};
   for (int64_t k = lane * RUN; k < n.depth; k += 32 * RUN) {
     float w[RUN];
-    weight_run(weight, tables, (uint64_t)(column * n.depth + k), shape, w);
+    weight_run(weight, tables, Place{(uint64_t)(column * n.depth + k), (uint64_t)column, (uint64_t)k}, shape, w);
 #pragma unroll
     for (int t = 0; t < ROWS; t++) {
       if (t >= n.rows) break;

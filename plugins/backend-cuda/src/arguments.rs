@@ -54,6 +54,13 @@ impl Arguments {
         self
     }
 
+    /// These and one argument of `words`.
+    pub fn with_words(mut self, words: &[u64]) -> Self {
+        self.begins.push(self.words.len());
+        self.words.extend_from_slice(words);
+        self
+    }
+
     /// These and the address of `place`.
     pub fn at(self, place: Place) -> Self {
         self.with(address(place))

@@ -6,8 +6,8 @@ use espalier_interface::{DType, Result, WeightLayout};
 use super::product::{Epilogue, Extents};
 use super::stored;
 use super::weight::{Segments, on_host};
-use crate::arguments::{Argument, Arguments, address};
-use crate::decoder::{Description, RUN, Tables};
+use crate::arguments::{Arguments, address};
+use crate::decoder::{Description, GivenTables, RUN};
 use crate::kit::Kit;
 use crate::modules::Function;
 use crate::sources::FEW_ROWS;
@@ -18,31 +18,16 @@ pub const MOST: usize = 8;
 /// Columns of a block: one for each warp.
 const COLUMNS: usize = 8;
 
-/// Shared memory of a decoder's tables.
-const SHARED_BYTES: u32 = size_of::<Tables>() as u32;
-
 /// What stands before the kernel of a dense weight of `dtype`.
 pub fn definitions(dtype: &str) -> String {
     format!("#define WEIGHT {dtype}\n")
 }
 
-/// A packed weight, as the kernel takes it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct PackedWeight {
-    segments: Segments,
-    tables: Tables,
-}
-
-#[allow(unsafe_code)] // A struct of addresses and floats.
-// SAFETY: addresses, then floats, without padding.
-unsafe impl Argument for PackedWeight {}
-
 /// The kernel of a weight `[columns, depth]`.
 pub struct FewRows {
     kernel: Function,
     /// Number of segments and the tables of a packed weight.
-    packed: Option<(usize, Box<Tables>)>,
+    packed: Option<(usize, GivenTables)>,
     size: [usize; 2],
 }
 
@@ -71,9 +56,8 @@ impl FewRows {
                 if !described.has_runs {
                     return Ok(None);
                 }
-                let kernel = described.kernel(kit, FEW_ROWS, &name)?;
-                let packed = (format.segments.len(), Box::new(described.tables));
-                (kernel, Some(packed))
+                let (kernel, tables) = described.kernel(kit, FEW_ROWS, &name)?;
+                (kernel, Some((format.segments.len(), tables)))
             }
         };
         Ok(Some(FewRows {
@@ -93,11 +77,8 @@ impl FewRows {
         let (arguments, shared) = match &self.packed {
             Some((ranges, tables)) => {
                 let segments = Segments::of(call, 0, *ranges);
-                let weight = PackedWeight {
-                    segments,
-                    tables: **tables,
-                };
-                (arguments.with(weight), SHARED_BYTES)
+                let arguments = arguments.with_words(&segments.and(tables));
+                (arguments, tables.shared_bytes())
             }
             None => (arguments.with(address(call.param_place(0))), 0),
         };

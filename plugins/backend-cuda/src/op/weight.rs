@@ -8,17 +8,14 @@ use espalier_interface::{DType, Result, WeightLayout};
 
 use super::stored;
 use crate::arguments::{Argument, Arguments, address};
-use crate::decoder::{Description, NEIGHBOURS, Tables};
+use crate::decoder::{Description, GivenTables, NEIGHBOURS};
 use crate::host_decode::{HostDecode, HostWeight};
 use crate::kit::Kit;
 use crate::modules::Function;
 use crate::sources::{DECODE, FLAT};
 
 /// Most segments of a packed weight, as the kernel has it.
-const MOST_SEGMENTS: usize = 16;
-
-/// Shared memory of a decoder: its tables.
-const SHARED_BYTES: u32 = size_of::<Tables>() as u32;
+const MOST_SEGMENTS: usize = Format::MOST_SEGMENTS;
 
 /// How a launch reads a weight `[rows, columns]`.
 pub struct Weight {
@@ -41,20 +38,14 @@ enum Kind {
     /// They are decoded.
     Packed {
         kernel: Function,
-        tables: Box<Tables>,
+        tables: GivenTables,
     },
     /// The host decodes them.
     OnHost(HostWeight),
 }
 
 /// Addresses of segments, as kernels take them.
-#[repr(C)]
-#[derive(Clone, Copy)]
 pub struct Segments([u64; MOST_SEGMENTS]);
-
-#[allow(unsafe_code)] // A struct of addresses.
-// SAFETY: addresses without padding.
-unsafe impl Argument for Segments {}
 
 /// Rows and columns, as kernels take them.
 #[repr(C)]
@@ -73,6 +64,11 @@ impl Segments {
             *segment = address(call.param_place(first + index));
         }
         segments
+    }
+
+    /// The words of a packed weight with these tables, as kernels take it.
+    pub fn and(&self, tables: &GivenTables) -> Vec<u64> {
+        [&self.0, tables.words()].concat()
     }
 }
 
@@ -115,8 +111,7 @@ impl Weight {
                 }
                 let described = Description::of(format, asked.request.device_code_of(index))?;
                 let name = format!("decode_{}", wanted.name());
-                let kernel = described.kernel(kit, DECODE, &name)?;
-                let tables = Box::new(described.tables);
+                let (kernel, tables) = described.kernel(kit, DECODE, &name)?;
                 Ok(of(wanted, ranges, Kind::Packed { kernel, tables }))
             }
         }
@@ -155,11 +150,12 @@ impl Weight {
             }
             Kind::Packed { kernel, tables } => {
                 let segments = Segments::of(call, self.first, self.ranges);
-                let arguments = Arguments::new().with(segments).with(**tables);
+                let arguments = Arguments::new().with_words(&segments.and(tables));
                 let arguments = arguments.with(workspace).with(begin as i64);
                 let arguments = arguments.with(count as i64);
                 let arguments = arguments.with(Shape([rows as u64, columns as u64]));
-                kernel.launch_resident(count.div_ceil(NEIGHBOURS), SHARED_BYTES, &arguments)?;
+                let shared = tables.shared_bytes();
+                kernel.launch_resident(count.div_ceil(NEIGHBOURS), shared, &arguments)?;
                 Ok(workspace)
             }
             Kind::OnHost(weight) => {

@@ -1,0 +1,118 @@
+//! The values of codes, as `kernels/cuda/linear/tables.cuh` has them.
+
+use std::sync::Arc;
+
+use espalier_interface::Result;
+
+use crate::kit::Kit;
+use crate::tables::DeviceTable;
+
+/// Most bytes of tables among a kernel's arguments: three tables of 256 values. All arguments of a
+/// kernel have at most 4096 bytes (CUDA C++ Programming Guide, "Function Parameters").
+const MOST_ARGUMENT_BYTES: usize = 3 * 256 * 4 + 64;
+
+/// Tables of a format, and the words of its codes that are split.
+#[derive(Clone, Default)]
+pub struct CodeTables {
+    words: Vec<u64>,
+    values: Vec<f32>,
+}
+
+/// Tables as a kernel takes them: all of them, or their address.
+#[derive(Clone)]
+pub struct GivenTables {
+    words: Vec<u64>,
+    shared_bytes: u32,
+    /// What the address is of.
+    _memory: Option<Arc<DeviceTable>>,
+}
+
+impl CodeTables {
+    /// Adds a table. Returns the index of its first value.
+    pub fn add(&mut self, table: &[f32]) -> usize {
+        self.values.extend_from_slice(table);
+        self.values.len() - table.len()
+    }
+
+    /// Adds the words of split codes. Returns their index.
+    pub fn add_words(&mut self, words: u64) -> usize {
+        self.words.push(words);
+        self.words.len() - 1
+    }
+
+    /// What a kernel's source has before it.
+    pub fn definitions(&self) -> String {
+        let (words, values) = (self.num_words(), self.num_values());
+        let mut made = format!("#define TABLE_WORDS {words}\n#define TABLE_VALUES {values}\n");
+        if self.is_in_memory() {
+            made += "#define TABLES_IN_MEMORY\n";
+        }
+        made
+    }
+
+    /// The tables as a kernel takes them, in the card's memory if they are too long for arguments.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, `DEVICE`.
+    pub fn given(&self, kit: &Kit) -> Result<GivenTables> {
+        let (words, shared_bytes) = (self.packed(), self.bytes() as u32);
+        if !self.is_in_memory() {
+            return Ok(GivenTables {
+                words,
+                shared_bytes,
+                _memory: None,
+            });
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let memory = kit.modules.table(&bytes)?;
+        Ok(GivenTables {
+            words: vec![memory.address()],
+            shared_bytes,
+            _memory: Some(memory),
+        })
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.bytes() > MOST_ARGUMENT_BYTES
+    }
+
+    fn num_words(&self) -> usize {
+        self.words.len().max(1)
+    }
+
+    /// An even number, so that they are whole words.
+    fn num_values(&self) -> usize {
+        self.values.len().next_multiple_of(2).max(2)
+    }
+
+    fn bytes(&self) -> usize {
+        8 * self.num_words() + 4 * self.num_values()
+    }
+
+    /// Words, then values, two in a word.
+    fn packed(&self) -> Vec<u64> {
+        let mut packed = self.words.clone();
+        packed.resize(self.num_words(), 0);
+        let mut values = self.values.clone();
+        values.resize(self.num_values(), 0.0);
+        let pairs = values.as_chunks::<2>().0.iter();
+        packed.extend(
+            pairs.map(|[low, high]| {
+                u64::from(low.to_bits()) | u64::from(high.to_bits()) << u32::BITS
+            }),
+        );
+        packed
+    }
+}
+
+impl GivenTables {
+    /// The words of a kernel's argument.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Shared memory that a kernel has for its own copy.
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+}

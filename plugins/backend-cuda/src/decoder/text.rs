@@ -1,0 +1,332 @@
+//! The stages of a described format -> the function that decodes its elements, in CUDA C++.
+//!
+//! The function is made of what `kernels/cuda/linear/steps.cuh` has. It depends on the weight's
+//! shape only where blocks do: tables and the words of split codes are arguments.
+
+use espalier_interface::DType;
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Format, Source, Step, TableScale,
+};
+
+use super::RUN;
+use super::code_tables::CodeTables;
+
+/// The function of a format.
+pub struct Text {
+    /// What stands before the kernel.
+    pub definitions: String,
+    /// What the function reads.
+    pub tables: CodeTables,
+    /// Whether it decodes 8 and 16 neighbours at once.
+    pub has_runs: bool,
+}
+
+/// A function that is being written.
+struct Writer<'a> {
+    format: &'a Format,
+    body: String,
+    tables: CodeTables,
+}
+
+impl Text {
+    /// The function of `format`, whose stages are `source` and `steps`.
+    pub fn of(format: &Format, source: &Source, steps: &[Step]) -> Self {
+        let mut writer = Writer {
+            format,
+            body: String::new(),
+            tables: CodeTables::default(),
+        };
+        writer.source(source);
+        for step in steps {
+            writer.step(step);
+        }
+        let has_runs = has_runs(source);
+        // Decoders with more to do at once need more registers.
+        let is_lean = has_runs && is_lean(source, steps, format.shape[1]);
+        let resident = if is_lean { 5 } else { 4 };
+        let mut definitions = writer.tables.definitions();
+        definitions += &format!("#define DESCRIBED\n#define RESIDENT_BLOCKS {resident}\n");
+        if has_runs {
+            definitions += "#define HAS_RUNS\n";
+        }
+        definitions += &format!(
+            "#include \"steps.cuh\"\ntemplate <int N>\nDEVICE void values_of(const Segments& \
+             segments, const Tables& tables, const Place& at, const Shape& shape, float (&v)[N]) \
+             {{\n{}}}\n",
+            writer.body
+        );
+        Text {
+            definitions,
+            tables: writer.tables,
+            has_runs,
+        }
+    }
+}
+
+/// Whether the values of 8 and of 16 neighbours can be read at once.
+fn has_runs(source: &Source) -> bool {
+    match source {
+        Source::Table { codes, .. } | Source::Count { codes } => match codes.order {
+            BitOrder::Split { words } => words % RUN == 0 && codes.dtype() == DType::U8,
+            _ => true,
+        },
+        Source::Vectors { len, .. } => len % RUN == 0 || RUN % len == 0,
+    }
+}
+
+/// Whether 16 neighbours from a multiple of 16 on, in a weight of `columns`, have one block.
+fn is_common(blocks: BlockMap, columns: u64) -> bool {
+    match blocks {
+        BlockMap::Flat { size } => size % RUN == 0,
+        BlockMap::Groups { size } => size % RUN == 0 && columns % RUN == 0,
+        BlockMap::Rows => columns % RUN == 0,
+        BlockMap::Strided { .. } | BlockMap::Columns => false,
+    }
+}
+
+/// Whether a thread reads codes of whole bytes, and at most two numbers with them.
+fn is_lean(source: &Source, steps: &[Step], columns: u64) -> bool {
+    let is_plain = match source {
+        Source::Table { codes, .. } | Source::Count { codes } => match codes.order {
+            BitOrder::HighFirst | BitOrder::LowFirst => codes.bits.is_power_of_two(),
+            BitOrder::Split { .. } | BitOrder::Stream => false,
+        },
+        Source::Vectors { .. } => false,
+    };
+    let is_plain_step = |step: &Step| {
+        let numbers = step.numbers();
+        numbers.is_some_and(|(_, blocks, _)| is_common(blocks, columns))
+    };
+    is_plain && steps.len() <= 2 && steps.iter().all(is_plain_step)
+}
+
+impl Writer<'_> {
+    /// The values before any step.
+    fn source(&mut self, source: &Source) {
+        let value = match source {
+            Source::Table { codes, table } => {
+                self.codes(codes, "at.i", "N");
+                let first = self.tables.add(table);
+                format!("tables.values[{first} + code[k]]")
+            }
+            Source::Count { codes } => {
+                self.codes(codes, "at.i", "N");
+                "(float)code[k]".to_owned()
+            }
+            Source::Vectors {
+                codes,
+                codebooks,
+                len,
+            } => return self.vectors(codes, codebooks, *len),
+        };
+        self.body += &format!("{} v[k] = {value};\n", each("N"));
+    }
+
+    /// `count` codes from code `index` on, a multiple of `count`.
+    fn codes(&mut self, codes: &Codes, index: &str, count: &str) {
+        let (bits, segment) = (codes.bits, start(codes.segment));
+        let read = match codes.order {
+            BitOrder::Split { words } if words % RUN == 0 && codes.dtype() == DType::U8 => {
+                let words = self.tables.add_words(words);
+                format!(
+                    "read_split_codes<{bits}>({segment}, {index}, tables.words[{words}], code);"
+                )
+            }
+            BitOrder::Split { .. } => {
+                let code = self.code(codes, &format!("{index} + k"));
+                format!("\n{} code[k] = {code};", each(count))
+            }
+            order => format!(
+                "read_codes<{bits}, {}>({segment}, {index}, code);",
+                name(order)
+            ),
+        };
+        self.body += &format!("    uint32_t code[{count}];\n    {read}\n");
+    }
+
+    /// One code of a list.
+    fn code(&mut self, codes: &Codes, index: &str) -> String {
+        let (bits, segment) = (codes.bits, start(codes.segment));
+        match codes.order {
+            BitOrder::Split { words } => {
+                let words = self.tables.add_words(words);
+                let word = if codes.dtype() == DType::U8 {
+                    "uint8_t"
+                } else {
+                    "uint32_t"
+                };
+                format!("split_code_at<{bits}, {word}>({segment}, {index}, tables.words[{words}])")
+            }
+            order => format!("code_at<{bits}, {}>({segment}, {index})", name(order)),
+        }
+    }
+
+    /// The sums of vectors' parts, as many lanes at once as a vector and a thread have.
+    fn vectors(&mut self, codes: &[Codes], codebooks: &[usize], len: u64) {
+        self.body += &format!(
+            "    constexpr int LEN = {len}, LANES = N < LEN ? N : LEN, VECTORS = N / LANES;\n    \
+             uint64_t vector = at.i / LEN, lane = at.i % LEN;\n"
+        );
+        let lanes = each("LANES");
+        for (stage, (codes, &codebook)) in codes.iter().zip(codebooks).enumerate() {
+            self.body += "    {\n";
+            self.codes(codes, "vector", "VECTORS");
+            let (dtype, codebook) = (self.dtype(codebook), start(codebook));
+            let sum = if stage == 0 { "" } else { "v[own + k] + " };
+            self.body += &format!(
+                "#pragma unroll\n    for (int g = 0; g < VECTORS; g++) {{\n    int own = g * \
+                 LANES;\n    float part[LANES];\n    read_numbers<{dtype}>({codebook}, \
+                 (uint64_t)code[g] * LEN + lane, part);\n{lanes} v[own + k] = {sum}part[k];\n    \
+                 }}\n    }}\n"
+            );
+        }
+    }
+
+    /// The values after a step.
+    fn step(&mut self, step: &Step) {
+        let (operator, blocks, values) = match step {
+            Step::Times { blocks, values } => ('*', *blocks, values),
+            Step::Plus { blocks, values } => ('+', *blocks, values),
+            Step::Minus { blocks, values } => ('-', *blocks, values),
+            Step::Outliers {
+                size,
+                count,
+                positions,
+                values,
+            } => {
+                let (dtype, positions) = (self.dtype(*values), start(*positions));
+                let values = start(*values);
+                self.body += &format!(
+                    "    replace_outliers<{size}, {count}, {dtype}>({positions}, {values}, at.i, \
+                     v);\n"
+                );
+                return;
+            }
+        };
+        let (columns, each) = (self.format.shape[1], each("N"));
+        let text = match (blocks, values) {
+            // The numbers of neighbours are neighbours.
+            (BlockMap::Columns, BlockValues::Stored { segment }) if columns % RUN == 0 => {
+                let (dtype, segment) = (self.dtype(*segment), start(*segment));
+                format!(
+                    "    float x[N];\n    read_numbers<{dtype}>({segment}, at.column, x);\n{each} \
+                     v[k] = v[k] {operator} x[k];\n"
+                )
+            }
+            _ if is_common(blocks, columns) => {
+                let (block, number) = (block(blocks, "at"), self.number_of_block(values));
+                format!(
+                    "    uint64_t block = {block};\n    float x = {number};\n{each} v[k] = v[k] \
+                     {operator} x;\n"
+                )
+            }
+            _ => {
+                let (block, number) = (block(blocks, "own"), self.number_of_block(values));
+                format!(
+                    "    Place own = at;\n{each} {{\n    uint64_t block = {block};\n    v[k] = v[k] \
+                     {operator} ({number});\n    own = behind(own, shape);\n    }}\n"
+                )
+            }
+        };
+        self.body += &format!("    {{\n{text}    }}\n");
+    }
+
+    /// The kernels' name of the dtype of a segment.
+    fn dtype(&self, segment: usize) -> String {
+        self.format.segments[segment].dtype.name()
+    }
+
+    /// A number of a segment.
+    fn number(&self, segment: usize, at: &str) -> String {
+        format!("number<{}>({}, {at})", self.dtype(segment), start(segment))
+    }
+
+    /// The number of block `block`.
+    fn number_of_block(&mut self, of: &BlockValues) -> String {
+        match of {
+            BlockValues::Stored { segment } => self.number(*segment, "block"),
+            BlockValues::Nested {
+                codes,
+                table,
+                scales,
+                size,
+                offset,
+            } => {
+                let (first, codes) = (self.tables.add(table), start(*codes));
+                let scale = self.number(*scales, &format!("block / {size}"));
+                let offset = self.number(*offset, "0");
+                format!("tables.values[{first} + {codes}[block]] * {scale} + {offset}")
+            }
+            BlockValues::Affine {
+                codes,
+                groups,
+                scales,
+                zeros,
+            } => {
+                // The blocks as a weight of one row.
+                let group = match groups {
+                    BlockMap::Flat { size } | BlockMap::Groups { size } => {
+                        format!("block / {size}")
+                    }
+                    BlockMap::Strided { count } => format!("block % {count}"),
+                    BlockMap::Rows => "0".to_owned(),
+                    BlockMap::Columns => "block".to_owned(),
+                };
+                let (scale, zero) = (self.number(*scales, &group), self.number(*zeros, &group));
+                format!("((float){}[block] - {zero}) * {scale}", start(*codes))
+            }
+            BlockValues::Table {
+                codes,
+                table,
+                scale,
+                ..
+            } => {
+                let (first, code) = (self.tables.add(table), self.code(codes, "block"));
+                let value = format!("tables.values[{first} + {code}]");
+                match scale {
+                    None => value,
+                    Some(TableScale::Times { segment }) => {
+                        format!("{value} * {}", self.number(*segment, "0"))
+                    }
+                    Some(TableScale::Over { segment }) => {
+                        format!("{value} / {}", self.number(*segment, "0"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A loop over numbers of which all are there at once.
+fn each(count: &str) -> String {
+    format!("#pragma unroll\n    for (int k = 0; k < {count}; k++)")
+}
+
+/// The start of a segment.
+fn start(segment: usize) -> String {
+    format!("segments.start[{segment}]")
+}
+
+/// The kernels' name of an order of codes that are not split.
+fn name(order: BitOrder) -> &'static str {
+    match order {
+        BitOrder::HighFirst => "HIGH_FIRST",
+        BitOrder::LowFirst => "LOW_FIRST",
+        BitOrder::Stream => "STREAM",
+        BitOrder::Split { .. } => unreachable!("split codes have functions of their own"),
+    }
+}
+
+/// The block of the element at `place`.
+fn block(map: BlockMap, place: &str) -> String {
+    match map {
+        BlockMap::Flat { size } => format!("{place}.i / {size}"),
+        BlockMap::Strided { count } => format!("{place}.i % {count}"),
+        BlockMap::Rows => format!("{place}.row"),
+        BlockMap::Columns => format!("{place}.column"),
+        BlockMap::Groups { size } => {
+            let more = size - 1;
+            format!("{place}.row * ((shape.columns + {more}) / {size}) + {place}.column / {size}")
+        }
+    }
+}
