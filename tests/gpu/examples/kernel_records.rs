@@ -52,8 +52,8 @@ const WIDE: [&str; 13] = [
 ];
 
 /// Parts of the names of rows that cannot: rows of matrices that begin anywhere, and codes
-/// of three bits, which are read one by one.
-const NARROW: [&str; 2] = ["unaligned", "bits:3,"];
+/// of three bits and vectors of no power of two, which are read one by one.
+const NARROW: [&str; 3] = ["unaligned", "bits:3,", "vectors of 6"];
 
 /// What a row says.
 #[derive(Default)]

@@ -19,6 +19,7 @@ use espalier_nf4::{FP4, INT8, NF4};
 use serde_json::{Value as Json, json};
 
 use crate::disassembled::Instructions;
+use crate::step_formats::step_formats;
 
 /// Compute capabilities of the cards that kernels are compiled for.
 pub const ARCHITECTURES: [[i32; 2]; 6] = [[8, 0], [8, 6], [8, 9], [9, 0], [10, 0], [12, 0]];
@@ -134,13 +135,21 @@ fn made(quantizer: &Component, set: &Json) -> Result<Box<dyn Quantizer>> {
     Ok(made)
 }
 
+/// The compilations that are recorded: for the formats of the shipped quantizers, and for some that
+/// are described by steps.
+fn recorded() -> Result<Vec<Variant>> {
+    let mut formats = formats();
+    formats.extend(step_formats(SHAPE));
+    variants(&formats)
+}
+
 /// Compiles every kernel for cards of a compute capability, on `threads` threads.
 ///
 /// # Errors
 /// The compiler's log where a source does not compile.
 pub fn records(nvrtc: &Path, capability: [i32; 2], threads: usize) -> Result<Vec<Record>> {
     let recorder = Recorder::new(nvrtc, capability)?;
-    let compiled = each_of(variants(&formats())?, threads, |variant| {
+    let compiled = each_of(recorded()?, threads, |variant| {
         if is_for(variant, capability) {
             recorder.kernels(variant)
         } else {
@@ -205,7 +214,7 @@ pub fn instructions(
     threads: usize,
 ) -> Result<Vec<(Variant, Instructions)>> {
     let recorder = Recorder::new(nvrtc, ARCHITECTURES[0])?;
-    each_of(variants(&formats())?, threads, |variant| {
+    each_of(recorded()?, threads, |variant| {
         let code = recorder.code(variant)?;
         Instructions::of(nvdisasm, &code).map_err(|why| {
             let what = format!("{} {}: {why}", nvdisasm.display(), variant.source());

@@ -10,8 +10,10 @@
 mod compiled;
 mod disassembled;
 mod emulated;
+mod launched;
 mod llama;
 pub mod nccl;
+mod step_formats;
 pub mod third_party;
 
 use std::path::{Path, PathBuf};
@@ -26,7 +28,9 @@ pub use compiled::{
 };
 pub use disassembled::Instructions;
 pub use emulated::{ALL_TRAININGS, CASES, Case, ORDERS};
+pub use launched::launched;
 pub use llama::Llama;
+pub use step_formats::{StepFormat, numbers, step_formats, words};
 
 /// The mock libraries: their sources, and the names under which the backend opens them.
 const LIBRARIES: [(&str, &str); 4] = [

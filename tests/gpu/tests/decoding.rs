@@ -9,11 +9,11 @@ use espalier_conformance::{Outcome, Report, Subject, Suite, Threads, device_code
 use espalier_interface::format::{Decoding, DeviceCode, Format};
 use espalier_interface::graph::{Attributes, Dim};
 use espalier_interface::{
-    Backend, BufferRange, DType, Device, KernelRequest, Launch, MemoryKind, Operand, ParamOperand,
-    Quantizer, Result, Serial, Stream, WeightLayout,
+    Backend, DType, Device, KernelRequest, Operand, ParamOperand, Quantizer, Result, Serial,
+    WeightLayout,
 };
 use espalier_tests_gpu::third_party::{folder as sample_folder, registry, sample};
-use espalier_tests_gpu::{options, quantizers};
+use espalier_tests_gpu::{launched, options, quantizers};
 
 /// Weights `[N, M]`: one that is whole blocks of every quantizer, and one that ends within what a
 /// thread decodes, which a quantizer may refuse.
@@ -219,36 +219,13 @@ fn row_norms(layout: WeightLayout, code: Option<DeviceCode>, weight: &[&[u8]]) -
         .outputs(vec![Operand::flat(n, DType::F32)])
         .limits(1, 1);
     request.device_code = vec![code, None, None];
-    let prepared = device.prepare(&request, &[None; 3]).expect("a kernel");
-    let range = |bytes: u64| {
-        let buffer = device.alloc(bytes.max(1), MemoryKind::DEVICE);
-        BufferRange {
-            buffer: buffer.expect("room"),
-            offset: 0,
-            bytes,
-        }
-    };
-    // New buffers hold zeros.
-    let mut ranges: Vec<BufferRange> = weight.iter().map(|part| range(part.len() as u64)).collect();
-    for (part, to) in weight.iter().zip(&ranges) {
-        device.upload(part, *to, Stream(0)).expect("an upload");
-    }
-    ranges.extend([4 * m, 4 * n, 4 * n].map(range));
-    let launch = Launch {
-        kernel: prepared.kernel,
-        stream: Stream(0),
-        ranges: &ranges,
-        workspace: range(prepared.workspace_bytes),
-        tokens: 0,
-        sequences: 0,
-        scalars: &[],
-    };
-    device.launch(&launch).expect("a launch");
-    let mut norms = vec![0; 4 * n as usize];
-    let from = *ranges.last().expect("the output");
-    let read = device.download(from, &mut norms, Stream(0));
-    read.expect("the norms");
-    norms
+    let dense = [4 * m, 4 * n].map(|bytes| vec![0; bytes as usize]);
+    let operands: Vec<&[u8]> = weight
+        .iter()
+        .copied()
+        .chain(dense.iter().map(Vec::as_slice))
+        .collect();
+    launched(device, &request, &operands, 4 * n as usize)
 }
 
 /// A weight whose rows are decoded one at a time, from elements on that no thread begins with.

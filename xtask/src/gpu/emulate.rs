@@ -18,7 +18,7 @@ const MEMORY: &str = "4294967296";
 /// A part of `cargo xtask gpu emulate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// The kit of ops, in four orders of threads and three of streams.
+    /// The kit of ops and the decoders of formats, in four orders of threads and three of streams.
     Kit,
     /// Short trainings, resumed runs and evaluations, in three orders of streams.
     Trainings,
@@ -62,8 +62,9 @@ fn kit(workspace: &Workspace) -> Result<()> {
     for threads in THREADS {
         for streams in STREAMS {
             println!("kit of ops: threads {threads}, streams {streams}");
-            let mut test = tests(workspace, &["kit"]);
+            let mut test = tests(workspace, &["kit", "decoding", "steps"]);
             test.env("MOCK_CUDA_THREADS", threads);
+            test.env("ESPALIER_TESTS_ALL_FORMATS", "1");
             if let Err(why) = run(test.env("MOCK_CUDA_ORDER", streams)) {
                 failed.push(format!("{threads}, {streams}: {why}"));
             }

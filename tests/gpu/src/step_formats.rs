@@ -1,0 +1,195 @@
+//! Formats that are described by steps, written in a few words.
+
+use espalier_interface::DType;
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Source, Step, TableScale,
+};
+use espalier_interface::random::{Purpose, key, philox};
+
+/// A format that is being described.
+pub struct StepFormat {
+    shape: [u64; 2],
+    segments: Vec<SegmentSpec>,
+    steps: Vec<Step>,
+}
+
+impl StepFormat {
+    /// A format of weights `[N, M]`, without steps.
+    pub fn new(shape: [u64; 2]) -> Self {
+        StepFormat {
+            shape,
+            segments: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    fn elements(&self) -> u64 {
+        self.shape[0] * self.shape[1]
+    }
+
+    fn segment(&mut self, dtype: DType, len: u64) -> usize {
+        let name = format!("segment{}", self.segments.len());
+        self.segments.push(SegmentSpec::new(&name, dtype, len));
+        self.segments.len() - 1
+    }
+
+    /// `count` codes in a new segment.
+    fn codes(&mut self, count: u64, bits: u32, order: BitOrder) -> Codes {
+        let mut codes = Codes {
+            segment: 0,
+            bits,
+            order,
+        };
+        codes.segment = self.segment(codes.dtype(), codes.words(count));
+        codes
+    }
+
+    /// Numbers of blocks, as they are.
+    fn stored(&mut self, blocks: BlockMap, dtype: DType) -> BlockValues {
+        let segment = self.segment(dtype, blocks.count(self.shape));
+        BlockValues::Stored { segment }
+    }
+
+    /// With a factor of each block, stored as it is.
+    pub fn times(mut self, blocks: BlockMap, dtype: DType) -> Self {
+        let values = self.stored(blocks, dtype);
+        self.steps.push(Step::Times { blocks, values });
+        self
+    }
+
+    /// With an addend of each block.
+    pub fn plus(mut self, blocks: BlockMap, dtype: DType) -> Self {
+        let values = self.stored(blocks, dtype);
+        self.steps.push(Step::Plus { blocks, values });
+        self
+    }
+
+    /// With a number of each block that is taken away.
+    pub fn minus(mut self, blocks: BlockMap, dtype: DType) -> Self {
+        let values = self.stored(blocks, dtype);
+        self.steps.push(Step::Minus { blocks, values });
+        self
+    }
+
+    /// With `count` outliers in each block of `size` elements.
+    pub fn outliers(mut self, size: u64, count: u64, dtype: DType) -> Self {
+        let entries = self.elements().div_ceil(size) * count;
+        let positions = self.segment(DType::U8, entries);
+        let values = self.segment(dtype, entries);
+        self.steps.push(Step::Outliers {
+            size,
+            count,
+            positions,
+            values,
+        });
+        self
+    }
+
+    /// With a factor that is a code of 8 bits, which has a table; with an odd seed times one number.
+    pub fn coded(mut self, blocks: BlockMap, seed: u32) -> Self {
+        let codes = self.codes(blocks.count(self.shape), 8, BitOrder::LowFirst);
+        let scale = (seed % 2 == 1).then(|| TableScale::Times {
+            segment: self.segment(DType::F32, 1),
+        });
+        let values = BlockValues::Table {
+            codes,
+            table: numbers(256, 100 + seed),
+            not_numbers: Vec::new(),
+            scale,
+        };
+        self.steps.push(Step::Times { blocks, values });
+        self
+    }
+
+    /// The format, with what gives its values before any step.
+    fn of(self, source: Source) -> Format {
+        let format = Format {
+            quantizer: "steps".to_owned(),
+            shape: self.shape,
+            segments: self.segments,
+            decoding: Decoding::Steps {
+                source,
+                steps: self.steps,
+            },
+        };
+        format.validate().expect("a sound format");
+        format
+    }
+
+    /// With codes that are numbers.
+    pub fn count(mut self, bits: u32, order: BitOrder) -> Format {
+        let codes = self.codes(self.elements(), bits, order);
+        self.of(Source::Count { codes })
+    }
+
+    /// With codes that have a table.
+    pub fn table(mut self, bits: u32, order: BitOrder) -> Format {
+        let codes = self.codes(self.elements(), bits, order);
+        let table = numbers(1 << bits, 7);
+        self.of(Source::Table { codes, table })
+    }
+
+    /// With vectors of `len`, whose stages have these codes and codebooks.
+    pub fn vectors(mut self, len: u64, stages: &[(u32, BitOrder, DType)]) -> Format {
+        let (mut codes, mut codebooks) = (Vec::new(), Vec::new());
+        for &(bits, order, dtype) in stages {
+            codes.push(self.codes(self.elements().div_ceil(len), bits, order));
+            codebooks.push(self.segment(dtype, len << bits));
+        }
+        self.of(Source::Vectors {
+            codes,
+            codebooks,
+            len,
+        })
+    }
+}
+
+/// Words by chance.
+pub fn words(count: usize, seed: u32) -> Vec<u32> {
+    let key = key(u64::from(seed), Purpose::SYNTHETIC, 0);
+    let blocks = 0..count.div_ceil(4) as u32;
+    let mut words: Vec<u32> = blocks.flat_map(|at| philox(key, [at, 0, 0, 0])).collect();
+    words.truncate(count);
+    words
+}
+
+/// Numbers between -2 and 2.
+pub fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let words = words(count, seed).into_iter();
+    words
+        .map(|word| word as f32 / 2f32.powi(30) - 2.0)
+        .collect()
+}
+
+/// Formats of every kind of source and step, as published formats have them.
+pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
+    let (low, half) = (BitOrder::LowFirst, DType::F16);
+    let groups = |size| BlockMap::Groups { size };
+    let of = || StepFormat::new(shape);
+    let minima = of().times(groups(32), half).minus(groups(32), half);
+    let factors = of().minus(groups(64), half).times(groups(64), half);
+    let factors = factors.times(BlockMap::Columns, half);
+    let outliers = of().times(groups(64), half).outliers(256, 4, half);
+    let vectors = || of().times(BlockMap::Rows, half);
+    let stage = (8, low, half);
+    let formats = [
+        ("minima of blocks", minima.count(4, low)),
+        (
+            "3 bits in a stream, factors of columns",
+            factors.count(3, BitOrder::Stream),
+        ),
+        (
+            "groups that end within a run",
+            of().times(groups(24), half).table(5, BitOrder::Stream),
+        ),
+        ("outliers", outliers.table(4, BitOrder::HighFirst)),
+        ("a codebook of vectors of 4", vectors().vectors(4, &[stage])),
+        (
+            "two codebooks of vectors of 8",
+            vectors().vectors(8, &[stage; 2]),
+        ),
+        ("a codebook of vectors of 6", vectors().vectors(6, &[stage])),
+    ];
+    let named = |(name, format): (&str, Format)| (name.to_owned(), format);
+    formats.map(named).into()
+}
