@@ -33,12 +33,3 @@ struct PackedWeight {
   Segments segments;
   GivenTables tables;
 };
-
-// This block's copy of a weight's tables, in shared memory of as many bytes. All threads call it. Each address of a kernel's
-// arguments that a warp reads is an access of its own, so a thread takes two numbers.
-DEVICE const Tables& shared_tables(const PackedWeight& weight, unsigned char* memory) {
-  const uint64_t* from = (const uint64_t*)&tables_of(weight.tables);
-  for (int k = threadIdx.x; k < (int)(sizeof(Tables) / 8); k += THREADS) ((uint64_t*)memory)[k] = from[k];
-  __syncthreads();
-  return *(const Tables*)memory;
-}

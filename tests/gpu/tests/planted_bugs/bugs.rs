@@ -124,7 +124,7 @@ pub const BUGS: &[Bug] = &[
     bug("no barrier behind the first write", ("op.embedding_backward", "", BACKWARD), "embedding.cu",
         ["*earlier = 0;\n  __syncthreads();", "*earlier = 0;"]),
     bug("no barrier behind the table of codes", ("op.linear", "", FORWARD), "decode.cuh",
-        ["given.words;\n  __syncthreads();", "given.words;"]),
+        ["= from[k];\n  __syncthreads();", "= from[k];"]),
     bug("no barrier before a block's first", ("op.first_not_finite", "", FORWARD), "flat.cu",
         ["= i;\n  firsts[threadIdx.x] = own;\n  __syncthreads();", "= i;\n  firsts[threadIdx.x] = own;"]),
     // Masks and edges.
