@@ -4,8 +4,8 @@ use espalier_interface::{BufferRange, Device, KernelRequest, Launch, MemoryKind,
 
 /// Launches a kernel for as many tokens as it is requested for.
 ///
-/// `operands` are the bytes of inputs and of each range of the params. The output has `bytes`, which
-/// are zeros before.
+/// `operands` are the bytes of inputs and of each range of the params. The output has `bytes`, all
+/// 0 before.
 ///
 /// # Panics
 /// Where a call of the device fails.

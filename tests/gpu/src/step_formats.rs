@@ -85,7 +85,7 @@ impl StepFormat {
         self
     }
 
-    /// With a factor that is a code of 8 bits, which has a table; with an odd seed times one number.
+    /// With a factor that is a code of 8 bits with a table; for odd seeds times one number.
     pub fn coded(mut self, blocks: BlockMap, seed: u32) -> Self {
         let codes = self.codes(blocks.count(self.shape), 8, BitOrder::LowFirst);
         let scale = (seed % 2 == 1).then(|| TableScale::Times {

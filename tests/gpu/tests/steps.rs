@@ -1,4 +1,4 @@
-//! Formats that are described by steps, on the backend `cuda` over the mock libraries: where blocks,
+//! Formats that are described by steps, on the backend `cuda` over the mock libraries: blocks,
 //! vectors and streams of codes end within what a thread decodes, within rows and between windows.
 //! The values are those of the reference decoder, bit for bit.
 
