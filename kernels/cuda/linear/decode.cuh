@@ -5,7 +5,10 @@
 //   DESCRIBED        defined
 //   values_of<N>(segments, tables, place, shape, v)
 //                    a function, made of what steps.cuh has: the values of N elements from the one at `place` on, whose index
-//                    is a multiple of N. N is 1, and may be 8 and 16 where HAS_RUNS is defined
+//                    is a multiple of N. N is CHUNK, and may be 8 where that is more than 1, 8 and 16 where HAS_RUNS is defined
+//   CHUNK            1, and more where so many elements are multiplied by one matrix, 8 at most; weights and what is decoded at
+//                    a time are then whole chunks
+//   WHOLE_WARPS      defined where lanes of a warp exchange values of larger matrices: all of them call `values_of`
 //   RESIDENT_BLOCKS  blocks of the decoder that a multiprocessor is to run at once
 //
 // Of another one DEVICE_CODE, and the function `device_code::decode_elements`, which its quantizer brings.
@@ -29,13 +32,7 @@ DEVICE const Tables& shared_tables(const PackedWeight& weight, unsigned char* me
 }
 
 #ifdef DESCRIBED
-DEVICE float element(const Segments& segments, const Tables& tables, uint64_t i, const Shape& shape) {
-  float v[1];
-  values_of(segments, tables, place_of(i, shape), shape, v);
-  return v[0];
-}
-
-#ifdef HAS_RUNS
+#if defined(HAS_RUNS) || CHUNK > 1
 // The values of N elements from the one at `place` on, a multiple of N, which is 8 or 16.
 template <int N>
 DEVICE void decode_run(const Segments& segments, const Tables& tables, const Place& place, const Shape& shape, float (&v)[N]) {
@@ -48,6 +45,21 @@ DEVICE void decode_run(const Segments&, const Tables&, const Place&, const Shape
 constexpr bool WITH_RUNS = false;
 #endif
 
+#ifdef WHOLE_WARPS
+constexpr bool IN_WARPS = true;
+// y[k] = the value of element begin + k, for `count` elements, all in whole runs of NEIGHBOURS. Lanes without elements decode the
+// first ones, and write nothing.
+template <class T>
+DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
+  uint64_t k = NEIGHBOURS * (uint64_t)first_element(), stride = NEIGHBOURS * (uint64_t)element_stride();
+  for (; k - NEIGHBOURS * (threadIdx.x & 31) < count; k += stride) {
+    float v[NEIGHBOURS];
+    decode_run(segments, tables, place_of(begin + (k < count ? k : 0), shape), shape, v);
+    if (k < count) write_run(y + k, v);
+  }
+}
+#else
+constexpr bool IN_WARPS = false;
 // y[k] = the value of element begin + k, for `count` elements. A thread has NEIGHBOURS at once, 16 bytes of bf16, so that a warp
 // writes 512 bytes side by side; and two times as many while there are: it reads all of them before it writes any.
 template <class T>
@@ -67,11 +79,18 @@ DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_
       decode_run(segments, tables, place_of(begin + k, shape), shape, v);
       write_run(y + k, v);
     } else {
-      for (uint64_t at = k; at < k + NEIGHBOURS && at < count; at++) y[at] = narrow<T>(element(segments, tables, begin + at, shape));
+      for (uint64_t at = k; at < k + NEIGHBOURS && at < count; at += CHUNK) {
+        float u[CHUNK];
+        values_of(segments, tables, place_of(begin + at, shape), shape, u);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) y[at + j] = narrow<T>(u[j]);
+      }
     }
   }
 }
+#endif
 #elif defined(DEVICE_CODE)
+constexpr bool IN_WARPS = false;
 // The values of 16 elements from the one at `place` on, a multiple of 16.
 DEVICE void decode_run(const Segments& segments, const Tables&, const Place& place, const Shape& shape, float (&v)[RUN]) {
   device_code::decode_elements(segments, shape, place.i, RUN, v);
@@ -95,4 +114,6 @@ DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_
     }
   }
 }
+#else
+constexpr bool IN_WARPS = false;
 #endif

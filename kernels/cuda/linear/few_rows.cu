@@ -35,9 +35,14 @@ DEVICE void few_rows(const X* x, const Weight& weight, X* y, const Extents& n, c
   if (column >= n.columns) return;
   Shape shape = {(uint64_t)n.columns, (uint64_t)n.depth};
   float sum[ROWS] = {};
-  for (int64_t k = lane * RUN; k < n.depth; k += 32 * RUN) {
+  // Lanes that exchange values go on together; without elements they decode the first ones.
+  int64_t own = IN_WARPS ? lane * RUN : 0;
+  for (int64_t k = lane * RUN; k - own < n.depth; k += 32 * RUN) {
+    bool is_in = !IN_WARPS || k < n.depth;
+    int64_t at = is_in ? k : 0;
     float w[RUN];
-    weight_run(weight, tables, Place{(uint64_t)(column * n.depth + k), (uint64_t)column, (uint64_t)k}, shape, w);
+    weight_run(weight, tables, Place{(uint64_t)(column * n.depth + at), (uint64_t)column, (uint64_t)at}, shape, w);
+    if (!is_in) continue;
 #pragma unroll
     for (int t = 0; t < ROWS; t++) {
       if (t >= n.rows) break;

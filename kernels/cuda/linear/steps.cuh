@@ -42,3 +42,28 @@ DEVICE void replace_outliers(const uint8_t* positions, const uint8_t* values, ui
     }
   }
 }
+
+// Multiplies each run of SIZE values by Sylvester's Hadamard matrix, as core/interface/src/format/steps.rs has it. A thread has N
+// neighbours. Where SIZE is more, lanes side by side have a run, and all lanes of the warp call it.
+template <int SIZE, int N>
+DEVICE void multiply_hadamard(float (&v)[N]) {
+#pragma unroll
+  for (int distance = 1; distance < SIZE && distance < N; distance *= 2) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      if (k & distance) continue;
+      float low = v[k], high = v[k + distance];
+      v[k] = low + high;
+      v[k + distance] = low - high;
+    }
+  }
+#pragma unroll
+  for (int mask = 1; mask < SIZE / N; mask *= 2) {
+    bool is_high = threadIdx.x & mask;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      float other = exchange(v[k], mask);
+      v[k] = is_high ? other - v[k] : v[k] + other;
+    }
+  }
+}

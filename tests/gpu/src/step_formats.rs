@@ -85,6 +85,12 @@ impl StepFormat {
         self
     }
 
+    /// With a product of runs of `size` elements and a Hadamard matrix.
+    pub fn hadamard(mut self, size: u64) -> Self {
+        self.steps.push(Step::Hadamard { size });
+        self
+    }
+
     /// With a factor that is a code of 8 bits with a table; for odd seeds times one number.
     pub fn coded(mut self, blocks: BlockMap, seed: u32) -> Self {
         let codes = self.codes(blocks.count(self.shape), 8, BitOrder::LowFirst);
@@ -170,6 +176,8 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
     let factors = of().minus(groups(64), half).times(groups(64), half);
     let factors = factors.times(BlockMap::Columns, half);
     let outliers = of().times(groups(64), half).outliers(256, 4, half);
+    let rotated = of().times(groups(64), half).hadamard(128);
+    let rotated = rotated.times(BlockMap::Columns, half);
     let vectors = || of().times(BlockMap::Rows, half);
     let stage = (8, low, half);
     let formats = [
@@ -183,6 +191,10 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
             of().times(groups(24), half).table(5, BitOrder::Stream),
         ),
         ("outliers", outliers.table(4, BitOrder::HighFirst)),
+        (
+            "a Hadamard matrix of 128",
+            rotated.count(2, BitOrder::LowFirst),
+        ),
         ("a codebook of vectors of 4", vectors().vectors(4, &[stage])),
         (
             "two codebooks of vectors of 8",

@@ -242,6 +242,41 @@ fn outliers_replace_the_references_elements() {
     assert_each(&cases);
 }
 
+/// Matrices within a thread, within a warp and of a whole warp, of weights that end within a warp
+/// and, for the smallest, within a thread; after codes and vectors that are read one by one, too.
+#[test]
+fn hadamard_matrices_multiply_the_references_runs() {
+    let shapes = [
+        ([3, 64], 64),
+        ([3, 48], 16),
+        ([5, 6], 2),
+        ([3, 24], 8),
+        ([3, 12], 4),
+        ([3, 96], 32),
+        ([5, 128], 128),
+        ([3, 768], 256),
+    ];
+    let mut cases = Vec::new();
+    for (shape, size) in shapes {
+        let rotated = || {
+            let before = StepFormat::new(shape).times(BlockMap::Columns, DType::F16);
+            let between = before.hadamard(size).minus(BlockMap::Rows, DType::F32);
+            let after = between.hadamard(2.max(size / 4));
+            after.times(BlockMap::Groups { size: 48 }, DType::BF16)
+        };
+        let words = (shape[0] * shape[1]).div_ceil(10);
+        cases.push((
+            format!("{size} of 4"),
+            rotated().count(4, BitOrder::LowFirst),
+        ));
+        let lanes = rotated().vectors(6, &[(8, BitOrder::LowFirst, DType::F16); 2]);
+        cases.push((format!("{size} of vectors"), lanes));
+        let split = rotated().count(3, BitOrder::Split { words });
+        cases.push((format!("{size} of 3"), split));
+    }
+    assert_each(&cases);
+}
+
 /// Nine tables of 256 values have more bytes than a kernel's arguments.
 #[test]
 fn tables_that_are_too_long_for_arguments_are_read_from_memory() {

@@ -8,8 +8,8 @@ use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Format, Source, Step, TableScale,
 };
 
-use super::RUN;
 use super::code_tables::CodeTables;
+use super::{NEIGHBOURS, RUN};
 
 /// The function of a format.
 pub struct Text {
@@ -44,7 +44,12 @@ impl Text {
         // Decoders with more to do at once need more registers.
         let is_lean = has_runs && is_lean(source, steps, format.shape[1]);
         let resident = if is_lean { 5 } else { 4 };
+        let largest = steps.iter().filter_map(hadamard).max().unwrap_or(1);
         let mut definitions = writer.tables.definitions();
+        definitions += &format!("#define CHUNK {}\n", largest.min(NEIGHBOURS as u64));
+        if largest > NEIGHBOURS as u64 {
+            definitions += "#define WHOLE_WARPS\n";
+        }
         definitions += &format!("#define DESCRIBED\n#define RESIDENT_BLOCKS {resident}\n");
         if has_runs {
             definitions += "#define HAS_RUNS\n";
@@ -63,23 +68,36 @@ impl Text {
     }
 }
 
+/// Elements that a step multiplies by one matrix.
+fn hadamard(step: &Step) -> Option<u64> {
+    match step {
+        Step::Hadamard { size } => Some(*size),
+        _ => None,
+    }
+}
+
 /// Whether the values of 8 and of 16 neighbours can be read at once.
 fn has_runs(source: &Source) -> bool {
     match source {
         Source::Table { codes, .. } | Source::Count { codes } => match codes.order {
-            BitOrder::Split { words } => words % RUN == 0 && codes.dtype() == DType::U8,
+            BitOrder::Split { words } => words.is_multiple_of(RUN) && codes.dtype() == DType::U8,
             _ => true,
         },
-        Source::Vectors { len, .. } => len % RUN == 0 || RUN % len == 0,
+        Source::Vectors { len, .. } => has_whole_vectors(*len),
     }
+}
+
+/// Whether 8 and 16 neighbours are whole vectors or lanes of one.
+fn has_whole_vectors(len: u64) -> bool {
+    len.is_multiple_of(RUN) || RUN.is_multiple_of(len)
 }
 
 /// Whether 16 neighbours from a multiple of 16 on, in a weight of `columns`, have one block.
 fn is_common(blocks: BlockMap, columns: u64) -> bool {
     match blocks {
-        BlockMap::Flat { size } => size % RUN == 0,
-        BlockMap::Groups { size } => size % RUN == 0 && columns % RUN == 0,
-        BlockMap::Rows => columns % RUN == 0,
+        BlockMap::Flat { size } => size.is_multiple_of(RUN),
+        BlockMap::Groups { size } => size.is_multiple_of(RUN) && columns.is_multiple_of(RUN),
+        BlockMap::Rows => columns.is_multiple_of(RUN),
         BlockMap::Strided { .. } | BlockMap::Columns => false,
     }
 }
@@ -126,7 +144,9 @@ impl Writer<'_> {
     fn codes(&mut self, codes: &Codes, index: &str, count: &str) {
         let (bits, segment) = (codes.bits, start(codes.segment));
         let read = match codes.order {
-            BitOrder::Split { words } if words % RUN == 0 && codes.dtype() == DType::U8 => {
+            BitOrder::Split { words }
+                if words.is_multiple_of(RUN) && codes.dtype() == DType::U8 =>
+            {
                 let words = self.tables.add_words(words);
                 format!(
                     "read_split_codes<{bits}>({segment}, {index}, tables.words[{words}], code);"
@@ -163,6 +183,9 @@ impl Writer<'_> {
 
     /// The sums of vectors' parts, as many lanes at once as a vector and a thread have.
     fn vectors(&mut self, codes: &[Codes], codebooks: &[usize], len: u64) {
+        if !has_whole_vectors(len) {
+            return self.lanes(codes, codebooks, len);
+        }
         self.body += &format!(
             "    constexpr int LEN = {len}, LANES = N < LEN ? N : LEN, VECTORS = N / LANES;\n    \
              uint64_t vector = at.i / LEN, lane = at.i % LEN;\n"
@@ -180,6 +203,20 @@ impl Writer<'_> {
                  }}\n    }}\n"
             );
         }
+    }
+
+    /// The same of vectors that are no runs: lane by lane.
+    fn lanes(&mut self, codes: &[Codes], codebooks: &[usize], len: u64) {
+        let mut sum = String::new();
+        for (codes, &codebook) in codes.iter().zip(codebooks) {
+            let code = self.code(codes, &format!("(at.i + k) / {len}"));
+            let at = format!("(uint64_t){code} * {len} + (at.i + k) % {len}");
+            if !sum.is_empty() {
+                sum += " + ";
+            }
+            sum += &self.number(codebook, &at);
+        }
+        self.body += &format!("{} v[k] = {sum};\n", each("N"));
     }
 
     /// The values after a step.
@@ -202,11 +239,15 @@ impl Writer<'_> {
                 );
                 return;
             }
+            Step::Hadamard { size } => {
+                self.body += &format!("    multiply_hadamard<{size}>(v);\n");
+                return;
+            }
         };
         let (columns, each) = (self.format.shape[1], each("N"));
         let text = match (blocks, values) {
             // The numbers of neighbours are neighbours.
-            (BlockMap::Columns, BlockValues::Stored { segment }) if columns % RUN == 0 => {
+            (BlockMap::Columns, BlockValues::Stored { segment }) if columns.is_multiple_of(RUN) => {
                 let (dtype, segment) = (self.dtype(*segment), start(*segment));
                 format!(
                     "    float x[N];\n    read_numbers<{dtype}>({segment}, at.column, x);\n{each} \
