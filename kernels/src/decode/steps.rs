@@ -63,14 +63,13 @@ impl PackedWeight<'_> {
         out: &mut [f32],
     ) {
         let positions = self.segment(positions);
-        for block in flat / size..(flat + out.len()).div_ceil(size) {
-            for entry in block * count..(block + 1) * count {
-                let position = usize::from(positions[entry]);
-                let at = (block * size + position).checked_sub(flat);
-                let own = at.and_then(|at| out.get_mut(at));
-                if let Some(own) = own.filter(|_| position < size) {
-                    *own = self.number(values, entry);
-                }
+        let first = flat / size * count;
+        let end = (flat + out.len()).div_ceil(size) * count;
+        for (entry, &position) in (first..).zip(&positions[first..end]) {
+            let at = (entry / count * size + usize::from(position)).checked_sub(flat);
+            let own = at.and_then(|at| out.get_mut(at));
+            if let Some(own) = own.filter(|_| usize::from(position) < size) {
+                *own = self.number(values, entry);
             }
         }
     }

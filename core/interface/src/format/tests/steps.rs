@@ -61,10 +61,7 @@ fn steps_follow_each_other_and_outliers_replace() {
     let mut packed = [0; 4];
     codes.pack(&[1, 2, 3, 4, 5, 6, 7, 1, 2, 3], &mut packed);
     // 001 010 011 100 101 110 111 001 010 011 from the lowest bit on.
-    assert_eq!(
-        packed,
-        [0b11_010_001, 0b0_101_100_0, 0b001_111_11, 0b011_010]
-    );
+    assert_eq!(packed, [0b1101_0001, 0b0101_1000, 0b0011_1111, 0b0001_1010]);
     let scales = f32s(&[1.0, 10.0, 100.0, 2.0, 20.0, 200.0]);
     let factors = f32s(&[1.0, 0.5, 1.0, 1.0, 2.0]);
     // Element 3; element 6 = (1, 1); a position outside of the block.
@@ -123,7 +120,7 @@ fn vectors_are_the_sums_of_their_codebooks() {
     let minimum = f32s(&[0.0, 1.0]);
     let segments: [&[u8]; 5] = [
         &[0b11_00_01_10],
-        &[0b0_1_1_0_0000],
+        &[0b0110_0000],
         &codebook,
         &residuals,
         &minimum,
@@ -213,26 +210,33 @@ fn a_hadamard_matrix_multiplies_whole_runs_of_a_row() {
     assert_eq!(part, [3.25, 11.5]);
 }
 
+/// Expects that a changed format of steps is refused for what `expected` says.
+fn refused(mut format: Format, change: fn(&mut Source, &mut Vec<Step>), expected: &str) {
+    let Decoding::Steps { source, steps } = &mut format.decoding else {
+        panic!("a format of steps")
+    };
+    change(source, steps);
+    let message = format.validate().expect_err("it does not fit").message;
+    assert!(message.contains(expected), "{message}");
+}
+
 #[test]
-fn steps_that_do_not_fit_are_refused_by_name() {
-    fn refused(mut format: Format, change: fn(&mut Source, &mut Vec<Step>), expected: &str) {
-        let Decoding::Steps { source, steps } = &mut format.decoding else {
+fn hadamard_matrices_that_do_not_fit_their_rows_are_refused() {
+    for size in [0, 1, 3, 8, 512] {
+        let mut format = factored();
+        format.shape = [1, 12];
+        let Decoding::Steps { steps, .. } = &mut format.decoding else {
             panic!("a format of steps")
         };
-        change(source, steps);
+        *steps = vec![Step::Hadamard { size }];
         let message = format.validate().expect_err("it does not fit").message;
-        assert!(message.contains(expected), "{message}");
+        let expected = format!("runs of {size} elements in rows of 12");
+        assert!(message.contains(&expected), "{message}");
     }
-    fn vectors_of(source: &mut Source) -> (&mut Vec<Codes>, &mut Vec<usize>, &mut u64) {
-        match source {
-            Source::Vectors {
-                codes,
-                codebooks,
-                len,
-            } => (codes, codebooks, len),
-            _ => panic!("vectors"),
-        }
-    }
+}
+
+#[test]
+fn steps_and_outliers_that_do_not_fit_are_refused_by_name() {
     fn outliers(steps: &mut [Step]) -> (&mut u64, &mut u64, &mut usize, &mut usize) {
         match &mut steps[2] {
             Step::Outliers {
@@ -244,52 +248,32 @@ fn steps_that_do_not_fit_are_refused_by_name() {
             _ => panic!("outliers"),
         }
     }
+    let refused = |change, expected| refused(factored(), change, expected);
     refused(
-        factored(),
         |_, steps| steps.extend(vec![steps[0].clone(); 6]),
         "9 steps, expected at most 8",
     );
-    for size in [0, 1, 3, 8, 512] {
-        let mut format = factored();
-        format.shape = [1, 12];
-        format.decoding = match format.decoding {
-            Decoding::Steps { source, .. } => Decoding::Steps {
-                source,
-                steps: vec![Step::Hadamard { size }],
-            },
-            other => other,
-        };
-        let message = format.validate().expect_err("it does not fit").message;
-        let expected = format!("runs of {size} elements in rows of 12");
-        assert!(message.contains(&expected), "{message}");
-    }
     refused(
-        factored(),
         |_, steps| *outliers(steps).0 = 257,
         "blocks of 257 elements",
     );
     refused(
-        factored(),
         |_, steps| *outliers(steps).1 = 0,
         "0 outliers in blocks of 4",
     );
     refused(
-        factored(),
         |_, steps| *outliers(steps).1 = 2,
         "`positions` holds 3 u8, expected at least 6",
     );
     refused(
-        factored(),
         |_, steps| *outliers(steps).2 = 1,
         "positions of outliers: segment `scale` is of f32",
     );
     refused(
-        factored(),
         |_, steps| *outliers(steps).3 = 0,
         "values of outliers: segment `codes` is of u8",
     );
     refused(
-        factored(),
         |_, steps| {
             steps[0] = Step::Times {
                 blocks: BlockMap::Groups { size: 0 },
@@ -299,7 +283,6 @@ fn steps_that_do_not_fit_are_refused_by_name() {
         "a block map without blocks",
     );
     refused(
-        factored(),
         |_, steps| {
             steps[0] = Step::Minus {
                 blocks: BlockMap::Groups { size: 1 },
@@ -308,29 +291,30 @@ fn steps_that_do_not_fit_are_refused_by_name() {
         },
         "subtrahend: segment `scale` holds 6 f32, expected at least 10",
     );
+}
+
+#[test]
+fn vectors_that_do_not_fit_are_refused_by_name() {
+    fn parts(source: &mut Source) -> (&mut Vec<Codes>, &mut Vec<usize>, &mut u64) {
+        match source {
+            Source::Vectors {
+                codes,
+                codebooks,
+                len,
+            } => (codes, codebooks, len),
+            _ => panic!("vectors"),
+        }
+    }
+    let refused = |change, expected| refused(vectors(), change, expected);
+    refused(|source, _| *parts(source).2 = 1, "vectors of 1");
+    refused(|source, _| *parts(source).2 = 65, "expected 2 to 64");
     refused(
-        vectors(),
-        |source, _| *vectors_of(source).2 = 1,
-        "vectors of 1",
-    );
-    refused(
-        vectors(),
-        |source, _| *vectors_of(source).2 = 65,
-        "expected 2 to 64",
-    );
-    refused(
-        vectors(),
-        |source, _| vectors_of(source).1.truncate(1),
+        |source, _| parts(source).1.truncate(1),
         "2 codes and 1 codebooks",
     );
     refused(
-        vectors(),
-        |source, _| vectors_of(source).1[0] = 3,
+        |source, _| parts(source).1[0] = 3,
         "codebook: segment `residuals` holds 6 bf16, expected at least 12",
     );
-    refused(
-        vectors(),
-        |source, _| vectors_of(source).0[0].bits = 3,
-        "codes of 3 bits",
-    );
+    refused(|source, _| parts(source).0[0].bits = 3, "codes of 3 bits");
 }
