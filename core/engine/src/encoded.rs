@@ -2,7 +2,7 @@
 
 use espalier_interface::abi::call_site;
 use espalier_interface::calibration::{CalibratedCall, StatisticValues};
-use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Source, Step};
+use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Step, ValueSource};
 use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
@@ -173,7 +173,7 @@ fn check_numbers(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
     let Decoding::Steps { source, steps } = &format.decoding else {
         return Ok(());
     };
-    if let Source::Vectors {
+    if let ValueSource::Vectors {
         codes,
         codebooks,
         len,
@@ -319,7 +319,7 @@ mod tests {
                 segment("outliers", DType::F32, 2),
             ],
             decoding: Decoding::Steps {
-                source: Source::Vectors {
+                source: ValueSource::Vectors {
                     codes: vec![codes],
                     codebooks: vec![1],
                     len: 2,

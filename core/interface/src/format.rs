@@ -17,7 +17,7 @@ use crate::DType;
 
 pub use codes::{BitOrder, Codes};
 pub use device_code::DeviceCode;
-pub use steps::{Source, Step, hadamard};
+pub use steps::{Step, ValueSource, hadamard};
 
 /// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,7 +224,7 @@ pub enum Decoding {
     /// minima beside scales, codebooks of vectors and outliers are such.
     Steps {
         /// Where values come from.
-        source: Source,
+        source: ValueSource,
         /// At most [`Format::MOST_STEPS`].
         steps: Vec<Step>,
     },

@@ -180,10 +180,8 @@ fn a_packed_plugin_is_small_installs_and_serves_a_run() {
     assert!(fs::read(&installed).expect("a library") == members[1].1);
 }
 
-#[test]
-fn damaged_and_foreign_archives_are_refused_and_nothing_is_written() {
-    let folder = Folder::new();
-    let whole = folder.members();
+/// Changes of the members of a whole archive, and words of what refuses each.
+fn damages(whole: &Members) -> Vec<(&'static str, Members, &'static str)> {
     let mut flipped = whole.clone();
     let middle = flipped[1].1.len() / 2;
     flipped[1].1[middle] ^= 1;
@@ -195,7 +193,7 @@ fn damaged_and_foreign_archives_are_refused_and_nothing_is_written() {
     let edited = |edit: fn(&mut Json)| with_manifest(whole.clone(), edit);
     let more = [whole.clone(), vec![("more.so".to_owned(), vec![1])]].concat();
     let twice = [whole.clone(), vec![whole[2].clone()]].concat();
-    let cases: [(&str, Members, &str); 14] = [
+    vec![
         (
             "a flipped bit",
             flipped,
@@ -242,8 +240,13 @@ fn damaged_and_foreign_archives_are_refused_and_nothing_is_written() {
             edited(|manifest| manifest["version"] = "9.9.9".into()),
             "its library describes another plugin than plugin.json",
         ),
-    ];
-    for (case, members, words) in &cases {
+    ]
+}
+
+#[test]
+fn damaged_and_foreign_archives_are_refused_and_nothing_is_written() {
+    let folder = Folder::new();
+    for (case, members, words) in &damages(&folder.members()) {
         refused(&folder.install(members), 5, words, case);
     }
     let bytes = fs::read(&folder.archive).expect("an archive");

@@ -1,10 +1,7 @@
 //! A packed weight's description -> its decoder.
 
-use espalier_interface::format::{Decoding, Format, Source, Step};
+use espalier_interface::format::{Decoding, Format, Step, ValueSource};
 use espalier_interface::{PluginError, Result};
-
-use super::PackedWeight;
-use crate::matmul::Isa;
 
 /// How to decode the weights of one format; made once, outside the hot path.
 #[derive(Clone, Debug)]
@@ -12,7 +9,7 @@ pub struct FormatDecoder {
     /// With the decoding before `steps`: of codebooks and affine formats with their first blocks,
     /// else a source without steps.
     pub(super) format: Format,
-    pub(super) table: Table,
+    pub(super) table: CodeTable,
     /// What follows.
     pub(super) steps: Vec<Step>,
     /// What follows a product with a Hadamard matrix, which ends those steps.
@@ -28,7 +25,7 @@ pub(super) struct Rotated {
 
 /// The unscaled value of a code.
 #[derive(Clone, Debug)]
-pub(super) enum Table {
+pub(super) enum CodeTable {
     /// Up to 4 bits, padded.
     Small([f32; 16]),
     /// Up to 8 bits, padded.
@@ -52,17 +49,17 @@ impl FormatDecoder {
             )));
         };
         let table = match &source {
-            Source::Table { table, .. } if table.len() <= 16 => {
+            ValueSource::Table { table, .. } if table.len() <= 16 => {
                 let mut padded = [0.0; 16];
                 padded[..table.len()].copy_from_slice(table);
-                Table::Small(padded)
+                CodeTable::Small(padded)
             }
-            Source::Table { table, .. } => {
+            ValueSource::Table { table, .. } => {
                 let mut padded = Box::new([0.0; 256]);
                 padded[..table.len()].copy_from_slice(table);
-                Table::Large(padded)
+                CodeTable::Large(padded)
             }
-            Source::Count { .. } | Source::Vectors { .. } => Table::Count,
+            ValueSource::Count { .. } | ValueSource::Vectors { .. } => CodeTable::Count,
         };
         let (decoding, mut steps) = with_first_blocks(source, steps);
         let rotated = rotated(format, &mut steps)?;
@@ -76,31 +73,6 @@ impl FormatDecoder {
             steps,
             rotated,
         })
-    }
-
-    /// The weight in `segments`, in the format's order.
-    ///
-    /// # Panics
-    /// Where a segment is shorter than the format says.
-    pub fn weight<'a>(&'a self, segments: &'a [&'a [u8]]) -> PackedWeight<'a> {
-        let specs = &self.format.segments;
-        assert_eq!(
-            segments.len(),
-            specs.len(),
-            "a packed weight has other segments"
-        );
-        for (segment, spec) in segments.iter().zip(specs) {
-            assert!(
-                segment.len() as u64 >= spec.bytes(),
-                "segment `{}` is too short",
-                spec.name
-            );
-        }
-        PackedWeight {
-            decoder: self,
-            segments,
-            isa: Isa::detect().vectors(),
-        }
     }
 }
 
@@ -128,9 +100,9 @@ fn rotated(format: &Format, steps: &mut Vec<Step>) -> Result<Option<Rotated>> {
 }
 
 /// A decoding that has passes of its own, and the steps after it.
-fn with_first_blocks(source: Source, mut steps: Vec<Step>) -> (Decoding, Vec<Step>) {
+fn with_first_blocks(source: ValueSource, mut steps: Vec<Step>) -> (Decoding, Vec<Step>) {
     match (source, &steps[..]) {
-        (Source::Table { codes, table }, [Step::Times { blocks, values }, ..]) => {
+        (ValueSource::Table { codes, table }, [Step::Times { blocks, values }, ..]) => {
             let (blocks, scale) = (*blocks, values.clone());
             let decoding = Decoding::Codebook {
                 codes,
@@ -141,7 +113,7 @@ fn with_first_blocks(source: Source, mut steps: Vec<Step>) -> (Decoding, Vec<Ste
             (decoding, steps.split_off(1))
         }
         (
-            Source::Count { codes },
+            ValueSource::Count { codes },
             [
                 Step::Minus {
                     blocks,

@@ -1,4 +1,4 @@
-//! Values -> values after a step: with the numbers of their blocks, or with outliers in their place.
+//! Values -> values after a step: with the numbers of their blocks, or outliers in their place.
 
 use espalier_interface::format::{BlockMap, BlockValues, Step};
 

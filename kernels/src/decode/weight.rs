@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Source, hadamard,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, ValueSource, hadamard,
 };
 
 use super::TileDecoder;
 use super::codes::{look_up_16, look_up_packed, unpack};
-use super::format::{FormatDecoder, Rotated, Table};
+use super::format::{CodeTable, FormatDecoder, Rotated};
 use crate::matmul::{BlockScales, Isa, Nibbles};
 use crate::simd::vectorized;
 
@@ -26,6 +26,33 @@ pub struct PackedWeight<'a> {
     pub(super) decoder: &'a FormatDecoder,
     pub(super) segments: &'a [&'a [u8]],
     pub(super) isa: Isa,
+}
+
+impl FormatDecoder {
+    /// The weight in `segments`, in the format's order.
+    ///
+    /// # Panics
+    /// Where a segment is shorter than the format says.
+    pub fn weight<'a>(&'a self, segments: &'a [&'a [u8]]) -> PackedWeight<'a> {
+        let specs = &self.format.segments;
+        assert_eq!(
+            segments.len(),
+            specs.len(),
+            "a packed weight has other segments"
+        );
+        for (segment, spec) in segments.iter().zip(specs) {
+            assert!(
+                segment.len() as u64 >= spec.bytes(),
+                "segment `{}` is too short",
+                spec.name
+            );
+        }
+        PackedWeight {
+            decoder: self,
+            segments,
+            isa: Isa::detect().vectors(),
+        }
+    }
 }
 
 impl TileDecoder for PackedWeight<'_> {
@@ -60,9 +87,9 @@ impl TileDecoder for PackedWeight<'_> {
             return None;
         }
         let table = match &self.decoder.table {
-            Table::Small(table) => table,
-            Table::Large(_) => return None,
-            Table::Count => &COUNT,
+            CodeTable::Small(table) => table,
+            CodeTable::Large(_) => return None,
+            CodeTable::Count => &COUNT,
         };
         let (block, width) = (self.piece(*blocks)?, self.size().1);
         let lie_side_by_side = match codes.order {
@@ -171,7 +198,7 @@ impl PackedWeight<'_> {
                 scale,
                 ..
             } => {
-                if let (Table::Small(table), Some(size)) =
+                if let (CodeTable::Small(table), Some(size)) =
                     (&self.decoder.table, self.piece(*blocks))
                 {
                     let flat = row * self.size().1 + col;
@@ -219,10 +246,10 @@ impl PackedWeight<'_> {
                 );
             }
             Decoding::Steps { source, .. } => match source {
-                Source::Table { codes, .. } | Source::Count { codes } => {
+                ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
                     self.numbers(codes, row, col, out);
                 }
-                Source::Vectors {
+                ValueSource::Vectors {
                     codes,
                     codebooks,
                     len,
@@ -277,13 +304,13 @@ impl PackedWeight<'_> {
             || unpack(bytes, layout, flat, codes),
         );
         match &self.decoder.table {
-            Table::Small(table) => look_up_16(self.isa, table, codes, out),
-            Table::Large(table) => {
+            CodeTable::Small(table) => look_up_16(self.isa, table, codes, out),
+            CodeTable::Large(table) => {
                 for (out, &code) in out.iter_mut().zip(codes.iter()) {
                     *out = table[usize::from(code)];
                 }
             }
-            Table::Count => vectorized(
+            CodeTable::Count => vectorized(
                 #[inline(always)]
                 || {
                     out.iter_mut()

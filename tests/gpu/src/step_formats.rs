@@ -2,7 +2,8 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Source, Step, TableScale,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, TableScale,
+    ValueSource,
 };
 use espalier_interface::random::{Purpose, key, philox};
 
@@ -108,7 +109,7 @@ impl StepFormat {
     }
 
     /// The format, with what gives its values before any step.
-    fn of(self, source: Source) -> Format {
+    fn of(self, source: ValueSource) -> Format {
         let format = Format {
             quantizer: "steps".to_owned(),
             shape: self.shape,
@@ -125,14 +126,14 @@ impl StepFormat {
     /// With codes that are numbers.
     pub fn count(mut self, bits: u32, order: BitOrder) -> Format {
         let codes = self.codes(self.elements(), bits, order);
-        self.of(Source::Count { codes })
+        self.of(ValueSource::Count { codes })
     }
 
     /// With codes that have a table.
     pub fn table(mut self, bits: u32, order: BitOrder) -> Format {
         let codes = self.codes(self.elements(), bits, order);
         let table = numbers(1 << bits, 7);
-        self.of(Source::Table { codes, table })
+        self.of(ValueSource::Table { codes, table })
     }
 
     /// With vectors of `len`, whose stages have these codes and codebooks.
@@ -142,7 +143,7 @@ impl StepFormat {
             codes.push(self.codes(self.elements().div_ceil(len), bits, order));
             codebooks.push(self.segment(dtype, len << bits));
         }
-        self.of(Source::Vectors {
+        self.of(ValueSource::Vectors {
             codes,
             codebooks,
             len,

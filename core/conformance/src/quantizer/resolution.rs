@@ -5,7 +5,7 @@
 //! of the scale.
 
 use espalier_interface::DType;
-use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Source, Step};
+use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Step, ValueSource};
 
 /// Tolerance for rounding, and for encoders whose search is not exhaustive.
 const SLACK: f64 = 1.05;
@@ -30,7 +30,8 @@ pub struct Resolution {
 
 impl Resolution {
     /// None for a format that describes no decoding, or whose values follow from numbers that the
-    /// encoder chooses, as those of codebooks, or are rotated: what its bits could achieve bounds it.
+    /// encoder chooses, as those of codebooks, or are rotated: what its bits could achieve bounds
+    /// it.
     pub fn of(format: &Format) -> Option<Self> {
         match &format.decoding {
             Decoding::Callback => None,
@@ -75,16 +76,18 @@ impl Resolution {
 
     /// That of codes which steps scale and shift. Elements share a scale in the blocks of the step
     /// `Times` with the most of them; factors of columns besides are the encoder's choice.
-    fn of_steps(format: &Format, source: &Source, steps: &[Step]) -> Option<Self> {
+    fn of_steps(format: &Format, source: &ValueSource, steps: &[Step]) -> Option<Self> {
         let is_shift = |step: &Step| matches!(step, Step::Plus { .. } | Step::Minus { .. });
         let is_rotation = |step: &Step| matches!(step, Step::Hadamard { .. });
         let of_span = steps.iter().any(is_shift);
         let table = match source {
-            Source::Vectors { .. } => return None,
+            ValueSource::Vectors { .. } => return None,
             // The error of an element follows from those of all in its run.
             _ if steps.iter().any(is_rotation) => return None,
-            Source::Table { table, .. } => table.clone(),
-            Source::Count { codes } => (0..1u32 << codes.bits).map(|code| code as f32).collect(),
+            ValueSource::Table { table, .. } => table.clone(),
+            ValueSource::Count { codes } => {
+                (0..1u32 << codes.bits).map(|code| code as f32).collect()
+            }
         };
         let scales = steps.iter().filter_map(|step| match step {
             Step::Times { blocks, .. } => Some(*blocks),

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use espalier_compile::params::Param;
 use espalier_interface::Quantizer;
-use espalier_interface::format::{Decoding, Format, Source};
+use espalier_interface::format::{Decoding, Format, ValueSource};
 use espalier_system::files::hash_json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -91,7 +91,7 @@ fn largest_error(format: &Format) -> f64 {
         Decoding::Codebook { codes, .. }
         | Decoding::Affine { codes, .. }
         | Decoding::Steps {
-            source: Source::Table { codes, .. } | Source::Count { codes },
+            source: ValueSource::Table { codes, .. } | ValueSource::Count { codes },
             ..
         } if codes.bits == 1 => LARGEST_ERROR_OF_A_BIT,
         _ => LARGEST_ERROR,

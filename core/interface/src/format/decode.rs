@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockMap, BlockValues, Format, Source, Step, hadamard};
+use super::{BlockMap, BlockValues, Format, Step, ValueSource, hadamard};
 use crate::{DType, PluginError, Result};
 
 impl Format {
@@ -40,7 +40,7 @@ impl Format {
     fn decode_run(
         &self,
         segments: &[&[u8]],
-        (source, steps): (&Source, &[Step]),
+        (source, steps): (&ValueSource, &[Step]),
         row: u64,
         cols: Range<u64>,
         out: &mut [f32],
@@ -74,13 +74,13 @@ impl Format {
     }
 
     /// The value of element `flat` before any step.
-    fn source_value(&self, segments: &[&[u8]], source: &Source, flat: u64) -> f32 {
+    fn source_value(&self, segments: &[&[u8]], source: &ValueSource, flat: u64) -> f32 {
         match source {
-            Source::Table { codes, table } => {
+            ValueSource::Table { codes, table } => {
                 table[usize::from(codes.read(segments[codes.segment], flat))]
             }
-            Source::Count { codes } => f32::from(codes.read(segments[codes.segment], flat)),
-            Source::Vectors {
+            ValueSource::Count { codes } => f32::from(codes.read(segments[codes.segment], flat)),
+            ValueSource::Vectors {
                 codes,
                 codebooks,
                 len,

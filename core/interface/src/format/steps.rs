@@ -7,7 +7,7 @@ use super::{BlockMap, BlockValues, Codes, Decoding, Format};
 /// Where the values of elements come from, before any step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum ValueSource {
     /// `table[code]`.
     Table {
         /// The codes.
@@ -30,27 +30,31 @@ pub enum Source {
         /// Indices of the segments of the codebooks: each of `2^bits` vectors, `[2^bits, len]`,
         /// in f32, bf16 or f16.
         codebooks: Vec<usize>,
-        /// Elements of a vector, 2 to [`Source::LONGEST_VECTOR`].
+        /// Elements of a vector, 2 to [`ValueSource::LONGEST_VECTOR`].
         len: u64,
     },
 }
 
-impl Source {
+impl ValueSource {
     /// Most elements of a vector.
     pub const LONGEST_VECTOR: u64 = 64;
 
     /// The codes that it reads.
     pub fn codes(&self) -> &[Codes] {
         match self {
-            Source::Table { codes, .. } | Source::Count { codes } => std::slice::from_ref(codes),
-            Source::Vectors { codes, .. } => codes,
+            ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
+                std::slice::from_ref(codes)
+            }
+            ValueSource::Vectors { codes, .. } => codes,
         }
     }
 
     fn codes_mut(&mut self) -> &mut [Codes] {
         match self {
-            Source::Table { codes, .. } | Source::Count { codes } => std::slice::from_mut(codes),
-            Source::Vectors { codes, .. } => codes,
+            ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
+                std::slice::from_mut(codes)
+            }
+            ValueSource::Vectors { codes, .. } => codes,
         }
     }
 }
@@ -156,7 +160,7 @@ impl Format {
     /// times its scale, an affine one the code less its zero point, times its scale. Layouts that
     /// two descriptions share have one: a stream of 1, 2, 4 or 8 bits is in the order `LowFirst`,
     /// groups that fill their rows are `Flat`. `None` for [`Decoding::Callback`].
-    pub fn stages(&self) -> Option<(Source, Vec<Step>)> {
+    pub fn stages(&self) -> Option<(ValueSource, Vec<Step>)> {
         let (mut source, mut steps) = match &self.decoding {
             Decoding::Codebook {
                 codes,
@@ -167,7 +171,7 @@ impl Format {
                 let (codes, table) = (codes.clone(), table.clone());
                 let (blocks, values) = (*blocks, scale.clone());
                 let scale = Step::Times { blocks, values };
-                (Source::Table { codes, table }, vec![scale])
+                (ValueSource::Table { codes, table }, vec![scale])
             }
             Decoding::Affine {
                 codes,
@@ -185,7 +189,7 @@ impl Format {
                     blocks,
                     values: scale,
                 };
-                (Source::Count { codes }, vec![zero, scale])
+                (ValueSource::Count { codes }, vec![zero, scale])
             }
             Decoding::Steps { source, steps } => (source.clone(), steps.clone()),
             Decoding::Callback => return None,

@@ -1,6 +1,8 @@
 //! Checks that the parts of a format fit each other, before anything is allocated for it.
 
-use super::{BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Source, Step};
+use super::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, ValueSource,
+};
 use crate::{DType, PluginError, Result};
 
 /// Dtypes in which the numbers of blocks are stored.
@@ -70,22 +72,22 @@ impl Format {
         self.check_finite(table, "codes")
     }
 
-    fn check_source(&self, source: &Source, elements: u64) -> Result<()> {
+    fn check_source(&self, source: &ValueSource, elements: u64) -> Result<()> {
         let (codes, codebooks, len) = match source {
-            Source::Table { codes, table } => {
+            ValueSource::Table { codes, table } => {
                 return self.check_codebook(codes, table, elements);
             }
-            Source::Count { codes } => return self.check_codes(codes, elements),
-            Source::Vectors {
+            ValueSource::Count { codes } => return self.check_codes(codes, elements),
+            ValueSource::Vectors {
                 codes,
                 codebooks,
                 len,
             } => (codes, codebooks, *len),
         };
-        if !(2..=Source::LONGEST_VECTOR).contains(&len) {
+        if !(2..=ValueSource::LONGEST_VECTOR).contains(&len) {
             return self.fail(format!(
                 "vectors of {len} elements, expected 2 to {}",
-                Source::LONGEST_VECTOR
+                ValueSource::LONGEST_VECTOR
             ));
         }
         if codes.is_empty() || codes.len() != codebooks.len() {

@@ -7,7 +7,7 @@ mod hadamard;
 mod outliers;
 mod vectors;
 
-use espalier_interface::format::{Format, Source, Step};
+use espalier_interface::format::{Format, Step, ValueSource};
 use espalier_interface::{PluginError, Result};
 
 use crate::launch::Launch;
@@ -77,9 +77,9 @@ impl Stages {
             )));
         };
         let first = match &source {
-            Source::Table { codes, table } => First::Codes(CodeNumbers::table(codes, table)),
-            Source::Count { codes } => First::Codes(CodeNumbers::count(codes)),
-            Source::Vectors {
+            ValueSource::Table { codes, table } => First::Codes(CodeNumbers::table(codes, table)),
+            ValueSource::Count { codes } => First::Codes(CodeNumbers::count(codes)),
+            ValueSource::Vectors {
                 codes,
                 codebooks,
                 len,

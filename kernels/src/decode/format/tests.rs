@@ -6,8 +6,9 @@ use espalier_interface::DType;
 use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, SegmentSpec, TableScale};
 use half::{bf16, f16};
 
-use super::super::TileDecoder;
+use super::super::{PackedWeight, TileDecoder};
 use super::*;
+use crate::matmul::Isa;
 use crate::matmul::tests::numbers;
 
 /// Every width and order of codes.
@@ -131,7 +132,7 @@ fn decodings(codes: &Codes, blocks: BlockMap, cols: u64) -> Vec<Decoding> {
 
 /// A table with an addend, whose blocks have outliers.
 fn after_table(codes: &Codes, blocks: BlockMap) -> Decoding {
-    let source = Source::Table {
+    let source = ValueSource::Table {
         codes: codes.clone(),
         table: numbers(1 << codes.bits, 8),
     };
@@ -146,10 +147,10 @@ fn after_table(codes: &Codes, blocks: BlockMap) -> Decoding {
     Decoding::Steps { source, steps }
 }
 
-/// Vectors of two codebooks with a factor, times a Hadamard matrix where the row is even, and less a
+/// Vectors of two codebooks with a factor, times a Hadamard matrix where rows fit one, and less a
 /// minimum.
 fn vectors(codes: &Codes, blocks: BlockMap, cols: u64) -> Decoding {
-    let source = Source::Vectors {
+    let source = ValueSource::Vectors {
         codes: vec![codes.clone(), codes.clone()],
         codebooks: vec![10, 11],
         len: 7,

@@ -5,7 +5,7 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Format, Source, Step, TableScale,
+    BitOrder, BlockMap, BlockValues, Codes, Format, Step, TableScale, ValueSource,
 };
 
 use super::code_tables::CodeTables;
@@ -30,7 +30,7 @@ struct Writer<'a> {
 
 impl Text {
     /// The function of `format`, whose stages are `source` and `steps`.
-    pub fn of(format: &Format, source: &Source, steps: &[Step]) -> Self {
+    pub fn of(format: &Format, source: &ValueSource, steps: &[Step]) -> Self {
         let mut writer = Writer {
             format,
             body: String::new(),
@@ -77,13 +77,13 @@ fn hadamard(step: &Step) -> Option<u64> {
 }
 
 /// Whether the values of 8 and of 16 neighbours can be read at once.
-fn has_runs(source: &Source) -> bool {
+fn has_runs(source: &ValueSource) -> bool {
     match source {
-        Source::Table { codes, .. } | Source::Count { codes } => match codes.order {
+        ValueSource::Table { codes, .. } | ValueSource::Count { codes } => match codes.order {
             BitOrder::Split { words } => words.is_multiple_of(RUN) && codes.dtype() == DType::U8,
             _ => true,
         },
-        Source::Vectors { len, .. } => has_whole_vectors(*len),
+        ValueSource::Vectors { len, .. } => has_whole_vectors(*len),
     }
 }
 
@@ -103,13 +103,13 @@ fn is_common(blocks: BlockMap, columns: u64) -> bool {
 }
 
 /// Whether a thread reads codes of whole bytes, and at most two numbers with them.
-fn is_lean(source: &Source, steps: &[Step], columns: u64) -> bool {
+fn is_lean(source: &ValueSource, steps: &[Step], columns: u64) -> bool {
     let is_plain = match source {
-        Source::Table { codes, .. } | Source::Count { codes } => match codes.order {
+        ValueSource::Table { codes, .. } | ValueSource::Count { codes } => match codes.order {
             BitOrder::HighFirst | BitOrder::LowFirst => codes.bits.is_power_of_two(),
             BitOrder::Split { .. } | BitOrder::Stream => false,
         },
-        Source::Vectors { .. } => false,
+        ValueSource::Vectors { .. } => false,
     };
     let is_plain_step = |step: &Step| {
         let numbers = step.numbers();
@@ -120,18 +120,18 @@ fn is_lean(source: &Source, steps: &[Step], columns: u64) -> bool {
 
 impl Writer<'_> {
     /// The values before any step.
-    fn source(&mut self, source: &Source) {
+    fn source(&mut self, source: &ValueSource) {
         let value = match source {
-            Source::Table { codes, table } => {
+            ValueSource::Table { codes, table } => {
                 self.codes(codes, "at.i", "N");
                 let first = self.tables.add(table);
                 format!("tables.values[{first} + code[k]]")
             }
-            Source::Count { codes } => {
+            ValueSource::Count { codes } => {
                 self.codes(codes, "at.i", "N");
                 "(float)code[k]".to_owned()
             }
-            Source::Vectors {
+            ValueSource::Vectors {
                 codes,
                 codebooks,
                 len,

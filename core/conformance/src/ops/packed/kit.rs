@@ -2,7 +2,8 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Source, Step, TableScale,
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, TableScale,
+    ValueSource,
 };
 
 use super::{Packed, called, described, format, table};
@@ -247,7 +248,7 @@ fn factored(shape: [u64; 2]) -> Format {
             values: 5,
         },
     ];
-    let source = Source::Count { codes };
+    let source = ValueSource::Count { codes };
     format(shape, segments, Decoding::Steps { source, steps })
 }
 
@@ -273,7 +274,7 @@ fn vectors(shape: [u64; 2]) -> Format {
         SegmentSpec::new("minimum_scale", DType::F32, count.div_ceil(8)),
         SegmentSpec::new("offset", DType::F32, 1),
     ];
-    let source = Source::Vectors {
+    let source = ValueSource::Vectors {
         codes: vec![codes(0, 8), codes(1, 4)],
         codebooks: vec![2, 3],
         len,

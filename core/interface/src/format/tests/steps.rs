@@ -14,7 +14,7 @@ fn stored(segment: usize) -> BlockValues {
 /// A weight `[2, 5]`: 3 bits in a stream, a scale in groups of 2 of a row, a factor of each column,
 /// one outlier in 4 elements.
 fn factored() -> Format {
-    let source = Source::Count {
+    let source = ValueSource::Count {
         codes: Codes {
             segment: 0,
             bits: 3,
@@ -55,7 +55,7 @@ fn factored() -> Format {
 fn steps_follow_each_other_and_outliers_replace() {
     let format = factored();
     format.validate().expect("it fits");
-    let (Source::Count { codes }, _) = format.stages().expect("described") else {
+    let (ValueSource::Count { codes }, _) = format.stages().expect("described") else {
         panic!("a source of codes")
     };
     let mut packed = [0; 4];
@@ -84,7 +84,7 @@ fn vectors() -> Format {
         bits,
         order: BitOrder::HighFirst,
     };
-    let source = Source::Vectors {
+    let source = ValueSource::Vectors {
         codes: vec![codes(0, 2), codes(1, 1)],
         codebooks: vec![2, 3],
         len: 3,
@@ -139,7 +139,7 @@ fn layouts_with_two_descriptions_have_one_among_the_stages() {
     let mut format = factored();
     format.shape = [5, 2];
     if let Decoding::Steps {
-        source: Source::Count { codes },
+        source: ValueSource::Count { codes },
         ..
     } = &mut format.decoding
     {
@@ -211,7 +211,7 @@ fn a_hadamard_matrix_multiplies_whole_runs_of_a_row() {
 }
 
 /// Expects that a changed format of steps is refused for what `expected` says.
-fn refused(mut format: Format, change: fn(&mut Source, &mut Vec<Step>), expected: &str) {
+fn refused(mut format: Format, change: fn(&mut ValueSource, &mut Vec<Step>), expected: &str) {
     let Decoding::Steps { source, steps } = &mut format.decoding else {
         panic!("a format of steps")
     };
@@ -295,9 +295,9 @@ fn steps_and_outliers_that_do_not_fit_are_refused_by_name() {
 
 #[test]
 fn vectors_that_do_not_fit_are_refused_by_name() {
-    fn parts(source: &mut Source) -> (&mut Vec<Codes>, &mut Vec<usize>, &mut u64) {
+    fn parts(source: &mut ValueSource) -> (&mut Vec<Codes>, &mut Vec<usize>, &mut u64) {
         match source {
-            Source::Vectors {
+            ValueSource::Vectors {
                 codes,
                 codebooks,
                 len,

@@ -1,7 +1,7 @@
 //! A seed -> a format of a source and steps.
 
 use espalier_interface::DType;
-use espalier_interface::format::{Codes, Decoding, Format, SegmentSpec, Source, Step};
+use espalier_interface::format::{Codes, Decoding, Format, SegmentSpec, Step, ValueSource};
 
 use super::{STORED, blocks, codes, names, values};
 use crate::ops::dice::Dice;
@@ -39,7 +39,7 @@ fn source(
     dice: &Dice,
     (bits, elements): (u32, u64),
     segments: &mut Vec<SegmentSpec>,
-) -> (&'static str, Source) {
+) -> (&'static str, ValueSource) {
     let mut layout = |name: &str, bits, count| {
         let (codes, words) = codes(dice, bits, count);
         let segment = segments.len();
@@ -50,11 +50,11 @@ fn source(
         0 => {
             let codes = layout("codes", bits, elements);
             let table = table(draw, 1 << bits);
-            ("table", Source::Table { codes, table })
+            ("table", ValueSource::Table { codes, table })
         }
         1 => {
             let codes = layout("codes", bits, elements);
-            ("count", Source::Count { codes })
+            ("count", ValueSource::Count { codes })
         }
         _ => {
             let len = dice.one_of(&[2, 4, 8, dice.between(2, 20) as u64]);
@@ -68,7 +68,7 @@ fn source(
                 let dtype = dice.one_of(&STORED);
                 segments.push(SegmentSpec::new("codebook", dtype, len << codes.bits));
             }
-            let source = Source::Vectors {
+            let source = ValueSource::Vectors {
                 codes: all,
                 codebooks,
                 len,
