@@ -54,8 +54,9 @@ const READ_BY_GEMMA: &[&str] = &[
 const READ_WHERE_SWITCHED: &[&str] = &["max_window_layers", "use_sliding_window"];
 
 /// Keys of every model's config that change nothing of what it computes: names, versions, special
-/// tokens, what transformers returns, how it keeps its cache and how it generates. How weights are
-/// packed is read by the host. Source: the keys of transformers 4.0 to 5.23's `PretrainedConfig`.
+/// tokens, what transformers returns, how it keeps its cache and how it generates. The host reads
+/// how weights are packed, and which layers `host expand` added. Source: the keys of transformers
+/// 4.0 to 5.23's `PretrainedConfig`.
 const HARMLESS: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -75,6 +76,7 @@ const HARMLESS: &[&str] = &[
     "early_stopping",
     "encoder_no_repeat_ngram_size",
     "eos_token_id",
+    "expanded_layers",
     "exponential_decay_length_penalty",
     "finetuning_task",
     "forced_bos_token_id",
