@@ -8,7 +8,7 @@ use espalier_torture::training;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -50,11 +50,7 @@ impl Folder {
     }
 
     fn host(&self, words: &str) -> Output {
-        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
-        host.current_dir(self.training.folder.path());
-        host.env("XDG_DATA_HOME", self.path("data"));
-        host.args(words.split_whitespace());
-        host.output().expect("the host starts")
+        self.training.host(words)
     }
 
     fn members(&self) -> Members {

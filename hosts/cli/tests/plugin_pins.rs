@@ -6,7 +6,7 @@ use espalier_torture::training;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use espalier_samples::put;
 use training::{Training, refused};
@@ -35,11 +35,7 @@ impl Folder {
     }
 
     fn host(&self, words: &str) -> Output {
-        let mut host = Command::new(env!("CARGO_BIN_EXE_host"));
-        host.current_dir(self.training.folder.path());
-        host.env("XDG_DATA_HOME", self.path("data"));
-        host.args(words.split_whitespace());
-        host.output().expect("the host starts")
+        self.training.host(words)
     }
 
     fn train(&self, out: &str, more: &str) -> Output {

@@ -96,13 +96,26 @@ impl Training {
 
     /// As [`Training::command`], for another command with the same arguments.
     pub fn command_of(&self, name: &str, out: &str, more: &str) -> Command {
-        let mut command = Command::new(program());
-        command.current_dir(self.folder.path());
+        let mut command = self.program();
         command.arg(name).args(&self.words);
-        command.env("XDG_DATA_HOME", self.path("data"));
         command.arg("--out").arg(self.path(out));
         command.args(more.split_whitespace());
         command
+    }
+
+    /// The program in the folder, with plugins and caches of its own.
+    fn program(&self) -> Command {
+        let mut command = Command::new(program());
+        command.current_dir(self.folder.path());
+        command.env("XDG_DATA_HOME", self.path("data"));
+        command
+    }
+
+    /// Runs the program with `words` alone until it ends.
+    pub fn host(&self, words: &str) -> Output {
+        let mut command = self.program();
+        command.args(words.split_whitespace());
+        command.output().expect("the host starts")
     }
 
     /// Runs it until it ends.
