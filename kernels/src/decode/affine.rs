@@ -1,19 +1,56 @@
-//! Split codes of an affine format -> values, in one pass over the words of a slot.
+//! Codes of an affine format -> values: `(code - zero[block]) * scale[block]`. Split codes are read
+//! in one pass over the words of a slot.
 
-use espalier_interface::format::{BlockMap, BlockValues, Codes};
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes};
 
 use super::PackedWeight;
 use super::codes::split_runs;
-use super::weight::RUN;
+use super::weight::{COUNT, RUN, SMALL_BLOCK};
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
-    /// Decodes at most [`RUN`] elements of `row` from `col` on: `(code - zero[block]) *
-    /// scale[block]`.
+    /// Decodes at most [`RUN`] elements of `row` from `col` on.
+    pub(super) fn affine(
+        &self,
+        codes: &Codes,
+        blocks: BlockMap,
+        [scale, zero]: [&BlockValues; 2],
+        (row, col): (usize, usize),
+        out: &mut [f32],
+    ) {
+        if matches!(codes.order, BitOrder::Split { .. }) {
+            return self.split_affine(codes, blocks, [scale, zero], (row, col), out);
+        }
+        if let Some(size) = self.piece(blocks).filter(|&size| size > SMALL_BLOCK)
+            && codes.bits <= 4
+        {
+            let flat = row * self.shape()[1] as usize + col;
+            return self.block_tables(codes, size, flat, out, |block| {
+                let (scale, zero) = (self.value(scale, block), self.value(zero, block));
+                COUNT.map(|code| (code - zero) * scale)
+            });
+        }
+        self.numbers(codes, row, col, out);
+        let (mut scales, mut zeros) = ([0.0; RUN], [0.0; RUN]);
+        let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);
+        self.spread(blocks, scale, row, col, scales);
+        self.spread(blocks, zero, row, col, zeros);
+        vectorized(
+            #[inline(always)]
+            || {
+                let numbers = scales.iter().zip(zeros.iter());
+                for (x, (&scale, &zero)) in out.iter_mut().zip(numbers) {
+                    *x = (*x - zero) * scale;
+                }
+            },
+        );
+    }
+
+    /// The same of split codes.
     ///
     /// # Panics
     /// Where the codes are not split.
-    pub(super) fn split_affine(
+    fn split_affine(
         &self,
         codes: &Codes,
         blocks: BlockMap,

@@ -16,7 +16,7 @@ use crate::matmul::{BlockScales, Isa, Nibbles};
 use crate::simd::vectorized;
 
 /// Elements of the largest block that has no table of scaled numbers.
-const SMALL_BLOCK: usize = 32;
+pub(super) const SMALL_BLOCK: usize = 32;
 /// Elements decoded at a time.
 pub(super) const RUN: usize = 256;
 
@@ -109,7 +109,7 @@ impl TileDecoder for PackedWeight<'_> {
 }
 
 /// The codes of up to four bits as numbers.
-static COUNT: [f32; 16] = [
+pub(super) static COUNT: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
 ];
 
@@ -229,33 +229,7 @@ impl PackedWeight<'_> {
                 scale,
                 zero,
             } => {
-                if matches!(codes.order, BitOrder::Split { .. }) {
-                    let numbers = [scale, zero];
-                    return self.split_affine(codes, *blocks, numbers, (row, col), out);
-                }
-                if let Some(size) = self.piece(*blocks).filter(|&size| size > SMALL_BLOCK)
-                    && codes.bits <= 4
-                {
-                    let flat = row * self.size().1 + col;
-                    return self.block_tables(codes, size, flat, out, |block| {
-                        let (scale, zero) = (self.value(scale, block), self.value(zero, block));
-                        COUNT.map(|code| (code - zero) * scale)
-                    });
-                }
-                self.numbers(codes, row, col, out);
-                let (mut scales, mut zeros) = ([0.0; RUN], [0.0; RUN]);
-                let (scales, zeros) = (&mut scales[..out.len()], &mut zeros[..out.len()]);
-                self.spread(*blocks, scale, row, col, scales);
-                self.spread(*blocks, zero, row, col, zeros);
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        let numbers = scales.iter().zip(zeros.iter());
-                        for (x, (&scale, &zero)) in out.iter_mut().zip(numbers) {
-                            *x = (*x - zero) * scale;
-                        }
-                    },
-                );
+                self.affine(codes, *blocks, [scale, zero], (row, col), out);
             }
             Decoding::Steps { source, .. } => match source {
                 ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
@@ -275,7 +249,7 @@ impl PackedWeight<'_> {
     }
 
     /// Elements of a row that share a block, where they are many.
-    fn piece(&self, blocks: BlockMap) -> Option<usize> {
+    pub(super) fn piece(&self, blocks: BlockMap) -> Option<usize> {
         match blocks {
             BlockMap::Flat { size } => Some(size as usize),
             BlockMap::Rows => Some(self.size().1),
@@ -285,7 +259,7 @@ impl PackedWeight<'_> {
 
     /// Decodes block by block of `size` elements from the numbers of all codes of each block. That
     /// takes arithmetic for 16 codes instead of for every element, with the same results.
-    fn block_tables(
+    pub(super) fn block_tables(
         &self,
         codes: &Codes,
         size: usize,
@@ -305,7 +279,7 @@ impl PackedWeight<'_> {
     }
 
     /// The unscaled values of the codes.
-    fn numbers(&self, layout: &Codes, row: usize, col: usize, out: &mut [f32]) {
+    pub(super) fn numbers(&self, layout: &Codes, row: usize, col: usize, out: &mut [f32]) {
         let mut codes = [0u8; RUN];
         let codes = &mut codes[..out.len()];
         let (bytes, flat) = (self.segments[layout.segment], row * self.size().1 + col);
