@@ -5,7 +5,7 @@
 //! of the scale.
 
 use espalier_interface::DType;
-use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Step, ValueSource};
+use espalier_interface::format::{BlockMap, BlockValues, Format, Step, ValueSource};
 
 /// Tolerance for rounding, and for encoders whose search is not exhaustive.
 const SLACK: f64 = 1.05;
@@ -32,51 +32,11 @@ impl Resolution {
     /// None for a format that describes no decoding, or whose values follow from numbers that the
     /// encoder chooses, as those of codebooks, or are rotated: what its bits could achieve bounds
     /// it.
+    ///
+    /// Elements share a scale in the blocks of the step `Times` with the most of them; factors of
+    /// columns besides are the encoder's choice.
     pub fn of(format: &Format) -> Option<Self> {
-        match &format.decoding {
-            Decoding::Callback => None,
-            Decoding::Steps { source, steps } => Self::of_steps(format, source, steps),
-            Decoding::Codebook {
-                table,
-                blocks,
-                scale,
-                ..
-            } => {
-                let (stored, nested) = storage(format, scale);
-                let half_gap = half_gap(table);
-                let of_span = false;
-                Some(Resolution {
-                    blocks: *blocks,
-                    half_gap,
-                    of_span,
-                    stored,
-                    nested,
-                })
-            }
-            Decoding::Affine {
-                codes,
-                blocks,
-                scale,
-                zero,
-            } => {
-                let steps = f64::from((1u32 << codes.bits) - 1);
-                let (stored, nested) = storage(format, scale);
-                let (zero_stored, zero_nested) = storage(format, zero);
-                Some(Resolution {
-                    blocks: *blocks,
-                    // An integer zero point shifts the range by up to half a step more.
-                    half_gap: 1.0 / steps,
-                    of_span: true,
-                    stored: 2.0 * (stored + zero_stored),
-                    nested: 2.0 * (nested + zero_nested),
-                })
-            }
-        }
-    }
-
-    /// That of codes which steps scale and shift. Elements share a scale in the blocks of the step
-    /// `Times` with the most of them; factors of columns besides are the encoder's choice.
-    fn of_steps(format: &Format, source: &ValueSource, steps: &[Step]) -> Option<Self> {
+        let (source, steps) = format.stages()?;
         let is_shift = |step: &Step| matches!(step, Step::Plus { .. } | Step::Minus { .. });
         let is_rotation = |step: &Step| matches!(step, Step::Hadamard { .. });
         let of_span = steps.iter().any(is_shift);
@@ -84,7 +44,7 @@ impl Resolution {
             ValueSource::Vectors { .. } => return None,
             // The error of an element follows from those of all in its run.
             _ if steps.iter().any(is_rotation) => return None,
-            ValueSource::Table { table, .. } => table.clone(),
+            ValueSource::Table { table, .. } => table,
             ValueSource::Count { codes } => {
                 (0..1u32 << codes.bits).map(|code| code as f32).collect()
             }
@@ -210,7 +170,7 @@ fn relative_gap(numbers: &[f64], is_scaled: bool) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use espalier_interface::format::{BitOrder, Codes, SegmentSpec};
+    use espalier_interface::format::{BitOrder, Codes, Decoding, SegmentSpec};
 
     use super::*;
 
