@@ -53,7 +53,10 @@ struct Copy {
   int group;
 };
 
+struct Block;
+
 struct Fiber {
+  Block* block = nullptr;
   void* stack_pointer = nullptr;
   char* stack = nullptr;
   dim3 index;
@@ -86,7 +89,6 @@ struct Block {
   std::vector<Warp> warps;
   uint64_t generation = 0;
   int arrived = 0, alive = 0;
-  Fiber* current = nullptr;
   void* launcher = nullptr;
   void (*body)(void**) = nullptr;
   void** arguments = nullptr;
@@ -98,11 +100,26 @@ struct Block {
   }
 };
 
-inline Block& block() {
+// The block that this thread of the host launches.
+inline Block& launched() {
   static thread_local Block the_block;
   return the_block;
 }
 
+// A fiber's stack, which begins at a multiple of its size. Its lowest word is the fiber's address, so that a fiber finds itself by its
+// stack pointer: a variable of the thread costs a call.
+constexpr size_t STACK_BYTES = 64 << 10;
+
+// The fiber that runs.
+inline Fiber& fiber() {
+  uintptr_t stack_pointer;
+  asm("mov %%rsp, %0" : "=r"(stack_pointer));
+  return **(Fiber**)(stack_pointer & ~uintptr_t(STACK_BYTES - 1));
+}
+// Its block.
+inline Block& block() { return *fiber().block; }
+
+// It jumps to where `to` went on: the processor would predict a return to where this one was called.
 extern "C" void emulator_switch(void** save, void* to);
 asm(R"(
 .weak emulator_switch
@@ -112,53 +129,50 @@ emulator_switch:
   mov %rsp, (%rdi)
   mov %rsi, %rsp
   pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp
-  ret
+  pop %rcx
+  jmp *%rcx
 .size emulator_switch,.-emulator_switch
 )");
 
 // Ends the launch with a message. The fiber that calls it never goes on.
 [[noreturn]] inline void fail(const char* what) {
-  Block& b = block();
-  Fiber* f = b.current;
-  snprintf(b.failure, sizeof b.failure, "%s (block %u,%u,%u thread %u)", what, b.index.x, b.index.y, b.index.z,
-           f ? f->index.x : 0);
-  if (!f) abort();
-  emulator_switch(&f->stack_pointer, b.launcher);
+  Fiber& f = fiber();
+  Block& b = *f.block;
+  snprintf(b.failure, sizeof b.failure, "%s (block %u,%u,%u thread %u)", what, b.index.x, b.index.y, b.index.z, f.index.x);
+  emulator_switch(&f.stack_pointer, b.launcher);
   abort();
 }
 
 inline void wait_for(const uint64_t* generation, const char* call) {
-  Block& b = block();
-  Fiber* f = b.current;
-  f->awaited = generation;
-  f->since = *generation;
-  f->waits_in = call;
-  emulator_switch(&f->stack_pointer, b.launcher);
-  f->awaited = nullptr;
+  Fiber& f = fiber();
+  f.awaited = generation;
+  f.since = *generation;
+  f.waits_in = call;
+  emulator_switch(&f.stack_pointer, f.block->launcher);
+  f.awaited = nullptr;
 }
 
 inline void enter() {
-  Block& b = block();
+  Fiber& f = fiber();
+  Block& b = *f.block;
   b.body(b.arguments);
-  Fiber* f = b.current;
-  if (!f->copies.empty()) fail("a thread ends with copies that nobody waited for");
-  f->done = true;
+  if (!f.copies.empty()) fail("a thread ends with copies that nobody waited for");
+  f.done = true;
   b.alive--;
   if (b.alive && b.arrived == b.alive) fail("a thread ends while the others wait at a barrier");
-  emulator_switch(&f->stack_pointer, b.launcher);
+  emulator_switch(&f.stack_pointer, b.launcher);
   abort();
 }
 
 // All lanes of a warp bring `in`. The last to come runs `act` on all slots. Each takes what is then in its own.
 template <class F>
 inline unsigned char* collective(const char* call, const void* in, size_t bytes, F act) {
-  Block& b = block();
-  Fiber& f = *b.current;
-  Warp& w = b.warps[f.warp];
+  Fiber& f = fiber();
+  Warp& w = f.block->warps[f.warp];
   unsigned char(*slots)[64] = w.slots[w.generation & 1];
   if (w.arrived == 0)
     w.call = call;
-  else if (strcmp(w.call, call))
+  else if (w.call != call && strcmp(w.call, call))
     fail("lanes of a warp meet in different collective calls");
   memcpy(slots[f.lane], in, bytes);
   if (++w.arrived == w.size) {
@@ -171,8 +185,6 @@ inline unsigned char* collective(const char* call, const void* in, size_t bytes,
   return slots[f.lane];
 }
 
-constexpr size_t STACK_BYTES = 64 << 10;
-
 // Begins a block: its threads, none of which has run, and shared memory of NaNs.
 inline void begin(Block& b, size_t shared_bytes) {
   int threads = int(b.fibers.size());
@@ -183,6 +195,7 @@ inline void begin(Block& b, size_t shared_bytes) {
   b.alive = threads;
   for (int i = 0; i < threads; i++) {
     Fiber& f = b.fibers[i];
+    f.block = &b;
     f.done = false;
     f.awaited = nullptr;
     f.copies.clear();
@@ -191,6 +204,7 @@ inline void begin(Block& b, size_t shared_bytes) {
     f.lane = i & 31;
     f.warp = i >> 5;
     b.warps[f.warp].size++;
+    *(Fiber**)f.stack = &f;
     void** top = (void**)(f.stack + STACK_BYTES) - 1;
     *--top = (void*)enter;
     for (int r = 0; r < 6; r++) *--top = nullptr;
@@ -202,9 +216,7 @@ inline void begin(Block& b, size_t shared_bytes) {
 inline bool run(Block& b, int i) {
   Fiber& f = b.fibers[i];
   if (f.done || (f.awaited && *f.awaited == f.since)) return false;
-  b.current = &f;
   emulator_switch(&b.launcher, f.stack_pointer);
-  b.current = nullptr;
   return true;
 }
 
@@ -240,14 +252,14 @@ inline bool finish(Block& b, std::vector<int>& turns) {
   return true;
 }
 
-// Runs a kernel. Returns whether it came to its end; else `block().failure` says why.
+// Runs a kernel. Returns whether it came to its end; else `launched().failure` says why.
 inline bool launch(void (*body)(void**), void** arguments, dim3 grid, dim3 size, size_t shared_bytes, Order order, uint32_t seed) {
-  Block& b = block();
+  Block& b = launched();
   size_t threads = size_t(size.x) * size.y * size.z;
   for (size_t i = threads; i < b.fibers.size(); i++) free(b.fibers[i].stack);
   size_t had = b.fibers.size();
   b.fibers.resize(threads);
-  for (size_t i = had; i < threads; i++) b.fibers[i].stack = (char*)aligned_alloc(4096, STACK_BYTES);
+  for (size_t i = had; i < threads; i++) b.fibers[i].stack = (char*)aligned_alloc(STACK_BYTES, STACK_BYTES);
   b.body = body;
   b.arguments = arguments;
   b.grid = grid;
@@ -325,11 +337,11 @@ extern "C" __attribute__((weak)) const char* emulator_launch(void (*body)(void**
                                                             emulator::Counts* counts) {
   bool done = emulator::launch(body, arguments, {grid[0], grid[1], grid[2]}, {size[0], size[1], size[2]}, shared_bytes,
                                emulator::Order(order), seed);
-  if (counts) *counts = emulator::block().counts;
-  return done ? nullptr : emulator::block().failure;
+  if (counts) *counts = emulator::launched().counts;
+  return done ? nullptr : emulator::launched().failure;
 }
 
-#define threadIdx (emulator::block().current->index)
+#define threadIdx (emulator::fiber().index)
 #define blockIdx (emulator::block().index)
 #define blockDim (emulator::block().size)
 #define gridDim (emulator::block().grid)
@@ -349,7 +361,10 @@ DEVICE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
   using emulator::Product;
   Product in{{a[0], a[1], a[2], a[3]}, {b0, b1}, {d[0], d[1], d[2], d[3]}};
   auto* own = emulator::collective("mma_bf16", &in, sizeof in, [](unsigned char(*slots)[64]) {
-    float A[16][16], B[16][8], C[16][8] = {};
+    // A row of 8 at once: the order of each sum stays.
+    using Row = float __attribute__((vector_size(32)));
+    float A[16][16];
+    Row B[16], C[16] = {};
     for (int lane = 0; lane < 32; lane++) {
       Product* p = (Product*)slots[lane];
       int group = lane >> 2, pair = (lane & 3) * 2;
@@ -360,8 +375,7 @@ DEVICE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
       }
     }
     for (int m = 0; m < 16; m++)
-      for (int k = 0; k < 16; k++)
-        for (int n = 0; n < 8; n++) C[m][n] += A[m][k] * B[k][n];
+      for (int k = 0; k < 16; k++) C[m] += A[m][k] * B[k];
     for (int lane = 0; lane < 32; lane++) {
       Product* p = (Product*)slots[lane];
       int group = lane >> 2, pair = (lane & 3) * 2;
@@ -389,8 +403,11 @@ DEVICE void load_matrix(uint32_t (&r)[4], const void* row, bool transposed) {
       for (int m = 0; m < 4; m++) {
         const uint16_t** M = rows + 8 * m;
         int i = lane / 4, j = 2 * (lane % 4);
-        uint32_t low = transposed ? M[j][i] : M[i][j], high = transposed ? M[j + 1][i] : M[i][j + 1];
-        ((MatrixRows*)slots[lane])->r[m] = low | high << 16;
+        uint32_t& pair = ((MatrixRows*)slots[lane])->r[m];
+        if (transposed)
+          pair = M[j][i] | uint32_t(M[j + 1][i]) << 16;
+        else
+          memcpy(&pair, &M[i][j], 4);
       }
     emulator::block().counts.matrix_loads++;
   });
@@ -402,7 +419,7 @@ DEVICE void load_matrix4_transposed(uint32_t (&r)[4], const void* row) { load_ma
 DEVICE void copy_async16(void* to, const void* from, int bytes) {
   if (((uintptr_t)to | (uintptr_t)(bytes ? from : nullptr)) & 15)
     emulator::fail("copy_async16: an address that is not aligned to 16 bytes");
-  emulator::Fiber& f = *emulator::block().current;
+  emulator::Fiber& f = emulator::fiber();
   emulator::block().counts.copied_bytes += bytes;
   if (emulator::block().order == emulator::GREEDY) {
     memset(to, 0, 16);
@@ -411,10 +428,10 @@ DEVICE void copy_async16(void* to, const void* from, int bytes) {
     f.copies.push_back({to, from, bytes, f.group});
   }
 }
-DEVICE void copy_async_commit() { emulator::block().current->group++; }
+DEVICE void copy_async_commit() { emulator::fiber().group++; }
 template <int N>
 DEVICE void copy_async_wait() {
-  emulator::Fiber& f = *emulator::block().current;
+  emulator::Fiber& f = emulator::fiber();
   std::vector<emulator::Copy> left;
   for (emulator::Copy& c : f.copies)
     if (c.group < f.group - N) {

@@ -110,7 +110,7 @@ impl Case {
     /// `host` over the mock libraries, built into `folder`, in an order of the streams.
     pub fn mocked<'a>(&self, host: &'a mut Command, folder: &Path, order: &str) -> &'a mut Command {
         let libraries = crate::libraries(folder).display();
-        let cache = folder.join("mock-cuda-kernels");
+        let cache = crate::kernels(folder);
         host.args(["--backend", "cuda", "--set"]);
         host.arg(format!("backend.cuda.libraries={libraries}"));
         host.arg("--set");

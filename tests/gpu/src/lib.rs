@@ -66,6 +66,14 @@ pub fn libraries(folder: &Path) -> &'static Path {
     })
 }
 
+/// Where kernels are kept that the mock compiler compiled, beside the libraries in `folder`.
+///
+/// # Panics
+/// Where the libraries cannot be built.
+pub fn kernels(folder: &Path) -> PathBuf {
+    libraries(folder).join("kernels")
+}
+
 /// A name for the sources of the mock libraries and their compiler.
 fn sources() -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -112,11 +120,7 @@ fn build_library(source: &Path, file: &str, library: &Path) {
 /// Options of the backend that open the mock libraries and keep compiled kernels below `folder`,
 /// for products of a kind.
 pub fn options(folder: &Path, products: &str) -> Options {
-    options_of(
-        libraries(folder),
-        &folder.join("mock-cuda-kernels"),
-        products,
-    )
+    options_of(libraries(folder), &kernels(folder), products)
 }
 
 /// Options of the backend that open the mock libraries of a folder and keep compiled kernels in

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::emulated::Case;
+use crate::kernels;
 
 /// The words that name the collective.
 pub const BY_KEY: &str = "--set run.device_collective=nccl";
@@ -46,6 +47,6 @@ pub fn options(libraries: &Path, folder: &Path) -> String {
     format!(
         "--set collective.nccl.libraries={} --set collective.nccl.cache_dir={}",
         libraries.display(),
-        folder.join("mock-cuda-kernels").display()
+        kernels(folder).display()
     )
 }

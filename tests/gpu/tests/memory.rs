@@ -34,7 +34,7 @@ fn host(folder: &Path, command: &str, settings: &[&str]) -> Command {
     host.args(["--plugins", "nf4,lora,fsdp", "--model"]);
     host.arg(folder.join("model"));
     host.arg("--data").arg(folder.join("rows.jsonl"));
-    let cache = kernels.join("mock-cuda-kernels");
+    let cache = espalier_tests_gpu::kernels(kernels);
     for value in [
         "model.init=random".to_owned(),
         "model.compute=bf16".to_owned(),

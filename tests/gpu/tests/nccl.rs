@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use espalier_tests_gpu::nccl::{self, BY_KEY, JOINED};
-use espalier_tests_gpu::{ALL_TRAININGS, ORDERS, libraries};
+use espalier_tests_gpu::{ALL_TRAININGS, ORDERS, kernels, libraries};
 use espalier_torture::training::{Training, messages, refused, trained};
 use serde_json::Value as Json;
 
@@ -23,7 +23,7 @@ fn the_kit_of_a_collective_passes_in_every_order() {
     for order in &ORDERS[..if is_all { ORDERS.len() } else { 1 }] {
         let output = Command::new(env!("CARGO_BIN_EXE_check_collective"))
             .arg(libraries(folder()))
-            .arg(folder().join("mock-cuda-kernels"))
+            .arg(kernels(folder()))
             .env("MOCK_CUDA_DEVICES", "5")
             .env("MOCK_CUDA_ORDER", order)
             .output()

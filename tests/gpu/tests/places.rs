@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use espalier_samples::leave_out;
-use espalier_tests_gpu::{CASES, libraries};
+use espalier_tests_gpu::{CASES, kernels, libraries};
 use espalier_torture::built::program;
 use espalier_torture::training::{Training, last_line, refused};
 
@@ -63,7 +63,7 @@ fn on_machine(mut host: Command, training: &Training, libraries_placed: &[Placed
 fn train(training: &Training, more: &str, libraries_placed: &[Placed]) -> Output {
     let cache = match libraries_placed {
         [] => training.path("kernels"),
-        _ => folder().join("mock-cuda-kernels"),
+        _ => kernels(folder()),
     };
     let cache = format!("--set backend.cuda.cache_dir={}", cache.display());
     let host = training.command("out", &format!("--backend cuda {cache} {more}"));

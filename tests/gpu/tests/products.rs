@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use espalier_tests_gpu::{Case, ORDERS, libraries};
+use espalier_tests_gpu::{Case, ORDERS, kernels, libraries};
 use espalier_torture::built::program;
 use espalier_torture::training::{Trained, Training, last_line, messages, names, refused, trained};
 
@@ -128,7 +128,7 @@ fn without_products(training: &Training) -> std::path::PathBuf {
     let to = training.path("common");
     fs::create_dir(&to).expect("a folder");
     CASE.on_cuda(training, folder(), ORDERS[0]);
-    for file in fs::read_dir(folder().join("mock-cuda-kernels")).expect("kernels") {
+    for file in fs::read_dir(kernels(folder())).expect("kernels") {
         let file = file.expect("an entry");
         let name = file.file_name().to_string_lossy().into_owned();
         if !name.starts_with("product_") && !name.starts_with("finish-") {

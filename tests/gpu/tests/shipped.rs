@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use espalier_backend_cuda::Recorder;
 use espalier_conformance::ops;
-use espalier_tests_gpu::{Case, ORDERS, libraries, shipped};
+use espalier_tests_gpu::{Case, ORDERS, kernels, libraries, shipped};
 use espalier_torture::training::{Training, messages, refused, trained};
 use tempfile::TempDir;
 
@@ -50,7 +50,7 @@ impl Machine {
     fn with_shipped(self) -> Self {
         let listed = listed();
         fs::create_dir(self.kernels()).expect("a folder");
-        let compiled = fs::read_dir(folder().join("mock-cuda-kernels")).expect("kernels");
+        let compiled = fs::read_dir(kernels(folder())).expect("kernels");
         for file in compiled {
             let file = file.expect("an entry");
             let name = file.file_name().to_string_lossy().into_owned();
@@ -144,7 +144,7 @@ fn the_kit_of_ops_needs_no_compiler() {
             let output = command.output().expect("the check runs");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let compiled = folder().join("mock-cuda-kernels");
+        let compiled = kernels(folder());
         assert_eq!(check(libraries(folder()), &compiled), "passed", "{op}");
         let machine = Machine::new().with_shipped();
         let said = check(machine.0.path(), &machine.kernels());

@@ -25,7 +25,7 @@ fn folder() -> &'static Path {
 
 /// Kernels compiled without bugs, of all tests here.
 fn common_cache() -> PathBuf {
-    folder().join("mock-cuda-kernels")
+    espalier_tests_gpu::kernels(folder())
 }
 
 /// Cases of an op, in an order of threads, with kernels in `cache` and products of a kind.
