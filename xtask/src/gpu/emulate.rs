@@ -1,5 +1,7 @@
 //! Runs the tests of the backend `cuda` over the mock libraries in all orders.
 
+use std::process::Command;
+
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
@@ -91,10 +93,11 @@ fn trainings(workspace: &Workspace) -> Result<()> {
 /// by their names.
 fn golden(workspace: &Workspace) -> Result<()> {
     let folder = workspace.target.join("gpu-mocks");
-    let mut mocks = workspace.cargo();
-    mocks.args(["run", "--release", "--quiet"]);
-    mocks.args(["--package", "espalier-tests-gpu"]);
-    mocks.args(["--bin", "mock_libraries", "--"]);
+    let mut built = workspace.cargo();
+    // With the workspace's features, as the tests below.
+    built.args(["build", "--release", "--quiet", "--workspace"]);
+    run(built.args(["--bin", "mock_libraries"]))?;
+    let mut mocks = Command::new(workspace.target.join("release/mock_libraries"));
     run(mocks.arg(&folder))?;
     println!("golden data: {}", GOLDEN.join(", "));
     let mut test = tests(workspace, &GOLDEN);
@@ -112,7 +115,7 @@ fn rehearse(workspace: &Workspace) -> Result<()> {
 }
 
 /// The command that runs test programs.
-fn tests(workspace: &Workspace, names: &[&str]) -> std::process::Command {
+fn tests(workspace: &Workspace, names: &[&str]) -> Command {
     let mut cargo = workspace.cargo();
     // With the workspace's features, so that crates are not built twice.
     cargo.args(["test", "--release", "--quiet", "--no-fail-fast"]);
