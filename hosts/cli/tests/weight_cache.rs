@@ -175,9 +175,18 @@ fn the_cache_is_listed_and_cleared() {
 
 #[test]
 fn decoded_weights_are_written_under_the_names_of_the_dense_model() {
+    assert_decoded("nf4");
+}
+
+#[test]
+fn decoded_weights_are_calibrated_on_the_rows_of_the_command() {
+    assert_decoded("gptq --set quantizer.gptq.group_size=16 --data rows.jsonl");
+}
+
+fn assert_decoded(quantizer: &str) {
     let place = Place::new();
     let quantize = |more: &str| {
-        let line = format!("quantize --model m --plugins nf4 {more}");
+        let line = format!("quantize --model m --plugins {quantizer} {more}");
         let (outcome, told) = place.host(&words(&line));
         outcome.succeeded();
         told

@@ -66,7 +66,7 @@ impl BaseWeight<'_> {
 }
 
 impl<'a> BaseWeights<'a> {
-    /// The weights of `source` in the form that `base` requests.
+    /// The weights of `source` in the form that `base` requests. `rows` calibrate quantizers.
     ///
     /// # Errors
     /// Original weights requested of a packed checkpoint; decoded ones requested without a
@@ -74,6 +74,7 @@ impl<'a> BaseWeights<'a> {
     pub fn new(
         source: &'a Source<'a>,
         base: Option<Base>,
+        rows: TrainingRows<'_>,
         observer: &dyn Observer,
         stop: &StopFlag,
     ) -> Result<Self, Error> {
@@ -128,7 +129,7 @@ impl<'a> BaseWeights<'a> {
         }
         let encoded = made.packed.values().filter(|(_, saved)| saved.is_none());
         let encoded = encoded.map(|(weight, _)| weight);
-        made.calibrated = source.calibrated(encoded, TrainingRows::None, observer, stop)?;
+        made.calibrated = source.calibrated(encoded, rows, observer, stop)?;
         Ok(made)
     }
 

@@ -22,6 +22,7 @@ use self::expansion::Expansion;
 use super::base_weight::BaseWeights;
 use super::{Converted, Source, new_directory};
 use crate::Error;
+use crate::calibration::TrainingRows;
 
 /// An expanded model that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub fn expand(
     let mut config = expanded_config::expanded_config(config, &placed)?;
     let after = described(&source, &config)?;
     expanded_config::check(before, &after, &placed)?;
-    let bases = BaseWeights::new(&source, None, observer, stop)?;
+    let bases = BaseWeights::new(&source, None, TrainingRows::None, observer, stop)?;
     let mut weights = ExpandedWeights::new(&source, &bases, &after, &placed)?;
     if let Some(quantization_config) = weights.quantization_config(&after)? {
         config["quantization_config"] = quantization_config;

@@ -25,6 +25,7 @@ use super::fragment;
 use super::joined::Joined;
 use super::{Base, Converted, Source, new_directory};
 use crate::Error;
+use crate::calibration::TrainingRows;
 use crate::tensor_copy as copy;
 use crate::weights::check_saved_adapter;
 
@@ -71,6 +72,7 @@ pub fn merge(
         adapter,
         &adaptation,
         options,
+        TrainingRows::None,
         (observer, stop),
     )
 }
@@ -93,7 +95,17 @@ pub fn decode(
         dtype: Some(DType::F32),
     };
     let nothing = Adaptation::default();
-    write(out, &source, None, &nothing, options, (observer, stop))
+    // As `quantize`, which writes the packed weights themselves.
+    let rows = TrainingRows::InFiles;
+    write(
+        out,
+        &source,
+        None,
+        &nothing,
+        options,
+        rows,
+        (observer, stop),
+    )
 }
 
 /// Writes the model of `source`, with what the adapter adds, where there is one.
@@ -103,9 +115,10 @@ fn write(
     adapter: Option<(&Chosen<dyn Adapter>, &AdapterDirectory)>,
     adaptation: &Adaptation,
     options: MergeOptions,
+    rows: TrainingRows<'_>,
     (observer, stop): (&dyn Observer, &StopFlag),
 ) -> Result<Converted, Error> {
-    let bases = BaseWeights::new(source, options.base, observer, stop)?;
+    let bases = BaseWeights::new(source, options.base, rows, observer, stop)?;
     let norms = match adapter {
         Some((adapter, _)) => replaced_norms(source, adapter, adaptation)?,
         None => BTreeMap::new(),
