@@ -48,6 +48,8 @@ pub trait Real:
     fn cos(self) -> Self;
     /// The hyperbolic tangent, from the standard library.
     fn tanh(self) -> Self;
+    /// The error function, from the crate `libm`.
+    fn erf(self) -> Self;
     /// False for NaN and infinities.
     fn finite(self) -> bool;
     /// The larger; `self` where `other` is NaN.
@@ -103,6 +105,10 @@ impl Real for f32 {
         f32::tanh(self)
     }
     #[inline(always)]
+    fn erf(self) -> f32 {
+        libm::erff(self)
+    }
+    #[inline(always)]
     fn finite(self) -> bool {
         self.is_finite()
     }
@@ -152,6 +158,10 @@ impl Real for f64 {
     #[inline(always)]
     fn tanh(self) -> f64 {
         f64::tanh(self)
+    }
+    #[inline(always)]
+    fn erf(self) -> f64 {
+        libm::erf(self)
     }
     #[inline(always)]
     fn finite(self) -> bool {

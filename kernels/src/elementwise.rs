@@ -1,4 +1,4 @@
-//! Numbers -> a function of each: `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`.
+//! Numbers -> a function of each: `exp`, `log`, `sigmoid`, `tanh`, `erf` and `rsqrt`.
 
 use espalier_interface::Services;
 
@@ -17,15 +17,18 @@ pub enum Function {
     Sigmoid,
     /// The hyperbolic tangent.
     Tanh,
+    /// The error function.
+    Erf,
 }
 
 impl Function {
     /// All functions.
-    pub const ALL: [Function; 4] = [
+    pub const ALL: [Function; 5] = [
         Function::Exp,
         Function::Log,
         Function::Sigmoid,
         Function::Tanh,
+        Function::Erf,
     ];
 
     /// The name of its op.
@@ -35,6 +38,7 @@ impl Function {
             Function::Log => "log",
             Function::Sigmoid => "sigmoid",
             Function::Tanh => "tanh",
+            Function::Erf => "erf",
         }
     }
 }
@@ -47,6 +51,7 @@ pub fn elementwise<E: Element>(services: &dyn Services, f: Function, x: &[E], y:
         Function::Log => map(services, x, y, #[inline(always)] |x: E::Acc| x.ln()),
         Function::Sigmoid => map(services, x, y, #[inline(always)] |x: E::Acc| E::Acc::ONE / (E::Acc::ONE + (-x).exp())),
         Function::Tanh => map(services, x, y, #[inline(always)] |x: E::Acc| x.tanh()),
+        Function::Erf => map(services, x, y, #[inline(always)] |x: E::Acc| x.erf()),
     }
 }
 
@@ -62,7 +67,7 @@ pub fn rsqrt<E: Element>(services: &dyn Services, x: &[E], [alpha, beta]: [f64; 
     );
 }
 
-fn map<E: Element>(
+pub(crate) fn map<E: Element>(
     services: &dyn Services,
     x: &[E],
     y: &mut [E],
@@ -95,11 +100,12 @@ mod tests {
         let x = check::numbers(CHUNK + 9, 1);
         let positive: Vec<f64> = x.iter().map(|x| x * x + 0.1).collect();
         type Case<'a> = (Function, fn(f64) -> f64, &'a [f64]);
-        let functions: [Case<'_>; 4] = [
+        let functions: [Case<'_>; 5] = [
             (Function::Exp, f64::exp, &x),
             (Function::Log, f64::ln, &positive),
             (Function::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), &x),
             (Function::Tanh, f64::tanh, &x),
+            (Function::Erf, libm::erf, &x),
         ];
         assert_eq!(functions.map(|(function, ..)| function), Function::ALL);
         for (function, expected, x) in functions {

@@ -12,12 +12,12 @@ use crate::simd::vectorized;
 use crate::split::{CHUNK, chunks_mut, rows_mut2};
 
 #[inline(always)]
-fn sigmoid<R: Real>(x: R) -> R {
+pub(crate) fn sigmoid<R: Real>(x: R) -> R {
     R::ONE / (R::ONE + (-x).exp())
 }
 
 /// The argument of a gate's sigmoid.
-trait Gate: Copy + Sync {
+pub(crate) trait Gate: Copy + Sync {
     /// `z` of `g`.
     fn argument<R: Real>(self, g: R) -> R;
     /// `g z'`.
@@ -41,9 +41,9 @@ impl Gate for Silu {
 
 /// `z = 2 k g (1 + c g^2)`.
 #[derive(Clone, Copy)]
-struct Gelu;
+pub(crate) struct TanhGate;
 
-impl Gate for Gelu {
+impl Gate for TanhGate {
     #[inline(always)]
     fn argument<R: Real>(self, g: R) -> R {
         let bend = R::ONE + R::from_f64(GELU_CUBE) * (g * g);
@@ -69,7 +69,7 @@ pub fn swiglu<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut
 /// # Shapes
 /// All `[T, F]`.
 pub fn geglu_tanh<E: Element>(services: &dyn Services, gate: &[E], up: &[E], y: &mut [E]) {
-    gated(services, Gelu, gate, up, y);
+    gated(services, TanhGate, gate, up, y);
 }
 
 fn gated<E: Element>(services: &dyn Services, form: impl Gate, gate: &[E], up: &[E], y: &mut [E]) {
@@ -118,7 +118,7 @@ pub fn geglu_tanh_backward<E: Element>(
     dgate: &mut [E],
     dup: &mut [E],
 ) {
-    gated_backward(services, Gelu, [gate, up, dy], [dgate, dup]);
+    gated_backward(services, TanhGate, [gate, up, dy], [dgate, dup]);
 }
 
 fn gated_backward<E: Element>(
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn gradients_are_the_differences() {
         gradients(Silu);
-        gradients(Gelu);
+        gradients(TanhGate);
     }
 
     fn gradients(form: impl Gate) {
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn f32_and_threads_agree_and_extremes_are_finite() {
         agreement(Silu);
-        agreement(Gelu);
+        agreement(TanhGate);
     }
 
     fn agreement(form: impl Gate) {
@@ -220,7 +220,7 @@ mod tests {
             let inner = root * (g + 0.044715 * g.powi(3));
             0.5 * g * (1.0 + inner.tanh()) * u
         });
-        for (found, expected) in forward(Gelu, &g, &u).iter().zip(by_tanh) {
+        for (found, expected) in forward(TanhGate, &g, &u).iter().zip(by_tanh) {
             assert!((found - expected).abs() < 1e-15, "{found}, {expected}");
         }
     }

@@ -19,13 +19,22 @@ use decomposing::Decomposing;
 use swapping::{Job, plugin_folder};
 
 /// The ops that have to have a decomposition, each with its gradients.
-const FAMILIES: [(&str, &[&str]); 7] = [
+const FAMILIES: [(&str, &[&str]); 9] = [
     ("swiglu", &["swiglu", "swiglu_backward"]),
     (
         "rms_norm",
         &["rms_norm", "rms_norm_backward", "rms_norm_weight_backward"],
     ),
     ("geglu_tanh", &["geglu_tanh", "geglu_tanh_backward"]),
+    ("gelu", &["gelu", "gelu_backward"]),
+    (
+        "layer_norm",
+        &[
+            "layer_norm",
+            "layer_norm_backward",
+            "layer_norm_weight_backward",
+        ],
+    ),
     (
         "rms_norm_offset",
         &[

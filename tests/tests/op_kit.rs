@@ -152,6 +152,7 @@ fn results_that_follow_from_the_workspace_are_found() {
         "linear_weight_backward.2",
         "rms_norm_weight_backward",
         "rms_norm_offset_weight_backward",
+        "layer_norm_weight_backward",
         "attention",
         "attention_backward",
         "attention_cached",
@@ -173,6 +174,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "bias_backward",
         "rms_norm_weight_backward",
         "rms_norm_offset_weight_backward",
+        "layer_norm_weight_backward",
         "scale_channels_weight_backward",
         "param_value_backward",
         "adamw",
@@ -186,7 +188,7 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         let pairs = after.iter_mut().zip(before);
         pairs.for_each(|(after, before)| *after = 2.0 * before - *after);
     });
-    let subtracted = added[..8].iter().map(|op| (*op, "subtracted", mirrored));
+    let subtracted = added[..9].iter().map(|op| (*op, "subtracted", mirrored));
     all_found("must be", subtracted);
     let negated = Bug::Writes(0, |_, after| after.iter_mut().for_each(|x| *x = -*x));
     let backward = [
@@ -196,6 +198,8 @@ fn gradients_that_are_written_over_or_of_the_other_sign_are_found() {
         "rms_norm_backward",
         "rms_norm_backward.2",
         "rms_norm_offset_backward",
+        "layer_norm_backward",
+        "gelu_backward",
         "rope_backward",
         "rope_backward.2",
         "attention_backward",
@@ -252,6 +256,14 @@ fn bugs_of_other_layers_are_found() {
     let single = Bug::Request(|request| set(request, "alpha", 0.333_333));
     let no_offset = Bug::Request(|request| set(request, "offset", 0.0));
     let swiglu = Bug::Request(|request| request.op = "swiglu".to_owned());
+    let other_form = Bug::Request(|request| {
+        let is_exact = request.attributes.text("approximate") == Some("none");
+        set(
+            request,
+            "approximate",
+            if is_exact { "tanh" } else { "none" },
+        );
+    });
     let before = Bug::Request(|request| {
         if let Some(first @ 2..) = request.attributes.0.get("first").and_then(Json::as_u64) {
             set(request, "first", first - 1);
@@ -283,6 +295,12 @@ fn bugs_of_other_layers_are_found() {
             ("rms_norm_offset", "no offset", no_offset),
             ("rms_norm_offset_backward", "no offset", no_offset),
             ("rms_norm_offset_weight_backward", "another eps", eps),
+            ("layer_norm", "another eps", eps),
+            ("layer_norm", "no bias", bias),
+            ("layer_norm_backward", "another eps", eps),
+            ("layer_norm_weight_backward", "another eps", eps),
+            ("gelu", "the other form", other_form),
+            ("gelu_backward", "the other form", other_form),
             ("slice_columns", "the columns before", before),
             ("slice_columns_backward", "the columns before", before),
             ("slice_columns_backward", "nothing added", Bug::Drops(1, 4)),

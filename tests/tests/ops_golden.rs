@@ -7,6 +7,7 @@ use espalier_conformance::ops::nearest;
 use espalier_conformance::ops::oracle::{self, Mask, Matrix, Rotation};
 use espalier_interface::DType;
 use espalier_interface::op::EmbeddingLayout::{ByColumn, ByRow};
+use espalier_interface::op::GeluForm;
 
 use golden_ops::{CLOSE, GoldenCase, GoldenOp, golden};
 
@@ -32,6 +33,32 @@ fn norms() {
         case.check("dx", &oracle::rms_norm_backward(dy, x, weight, eps));
         let dweight = oracle::rms_norm_weight_backward(dy, x, group, eps, |x| x);
         case.check("dweight", &dweight);
+    }
+}
+
+#[test]
+fn layer_norms_and_gelus() {
+    let golden = golden();
+    for case in GoldenOp::new(&golden, "layer_norm").cases() {
+        let [x, weight, bias, dy] = ["x", "weight", "bias", "dy"].map(|name| case.get(name));
+        let (eps, width) = (1e-5, weight.len());
+        case.check("y", &oracle::layer_norm(x, weight, Some(bias), eps));
+        case.check("plain", &oracle::layer_norm(x, weight, None, eps));
+        case.check("dx", &oracle::layer_norm_backward(dy, x, weight, eps));
+        let dweight = oracle::layer_norm_weight_backward(dy, x, width, eps);
+        case.check("dweight", &dweight);
+    }
+    let cases = GoldenOp::new(&golden, "gelu").cases();
+    assert_eq!(cases.len(), GeluForm::ALL.len());
+    for case in cases {
+        let mut forms = GeluForm::ALL.into_iter();
+        let form = forms.find(|form| case.prefix.ends_with(form.name()));
+        let (form, [x, dy]) = (
+            form.expect("a form"),
+            ["x", "dy"].map(|name| case.get(name)),
+        );
+        case.check("y", &oracle::gelu(form, x));
+        case.check("dx", &oracle::gelu_backward(form, dy, x));
     }
 }
 
@@ -267,6 +294,9 @@ fn primitives_of_each_number() {
     }
     for case in GoldenOp::new(&golden, "tanh").cases() {
         case.check("y", &each(case.get("x"), elementwise::tanh));
+    }
+    for case in GoldenOp::new(&golden, "erf").cases() {
+        case.check("y", &each(case.get("x"), oracle::erf));
     }
     for case in GoldenOp::new(&golden, "rsqrt").cases() {
         let factors = case.get("factors");

@@ -7,6 +7,8 @@
 mod backend_ops;
 mod cross_entropy;
 mod geglu_tanh;
+mod gelu;
+mod layer_norm;
 mod linear;
 mod parts;
 mod rms_norm;

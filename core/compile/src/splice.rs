@@ -64,7 +64,7 @@ pub fn sites(model: &Model) -> Vec<Site> {
 }
 
 /// The ops that norm by a weight.
-const NORMS: [&str; 2] = ["rms_norm", "rms_norm_offset"];
+const NORMS: [&str; 3] = ["layer_norm", "rms_norm", "rms_norm_offset"];
 
 /// The norms of a model, in the order of its units.
 pub fn norms(model: &Model) -> Vec<Site> {
@@ -85,7 +85,7 @@ pub fn norms(model: &Model) -> Vec<Site> {
                     kind: SiteKind::Norm,
                     shape: [1, spec.shape.iter().product()],
                     tied_to: None,
-                    has_bias: false,
+                    has_bias: node.params.len() > 1,
                 });
             }
         }

@@ -48,6 +48,8 @@ const OPS: &[&[OpCheck]] = &[
     cases::fused::OPS,
     cases::adapted::OPS,
     cases::norm::OPS,
+    cases::gelu::OPS,
+    cases::layer_norm::OPS,
     cases::norm_offset::OPS,
     cases::rope::OPS,
     cases::attention::OPS,

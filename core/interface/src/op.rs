@@ -25,12 +25,15 @@ mod definition;
 mod div;
 mod dropout;
 mod embedding;
+mod erf;
 mod exp;
 mod expand;
 mod first_not_finite;
 mod geglu_tanh;
+mod gelu;
 mod graph_check;
 mod init;
+mod layer_norm;
 mod linear;
 mod log;
 mod matmul;
@@ -81,6 +84,8 @@ pub use dropout::dropout;
 pub use embedding::{EmbeddingLayout, embedding};
 pub use exp::exp;
 pub use geglu_tanh::{GELU_CUBE, GELU_SLOPE, geglu_tanh};
+pub use gelu::{GeluForm, gelu};
+pub use layer_norm::layer_norm;
 pub use linear::{is_power_of_two, linear};
 pub use log::log;
 pub use matmul::{Read, matmul};
@@ -120,6 +125,9 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &rms_norm_offset::RMS_NORM_OFFSET,
     &rms_norm_offset::RMS_NORM_OFFSET_BACKWARD,
     &rms_norm_offset::RMS_NORM_OFFSET_WEIGHT_BACKWARD,
+    &layer_norm::LAYER_NORM,
+    &layer_norm::LAYER_NORM_BACKWARD,
+    &layer_norm::LAYER_NORM_WEIGHT_BACKWARD,
     &rope::ROPE,
     &rope::ROPE_BACKWARD,
     &rope::ROPE_2,
@@ -131,6 +139,8 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &swiglu::SWIGLU_BACKWARD,
     &geglu_tanh::GEGLU_TANH,
     &geglu_tanh::GEGLU_TANH_BACKWARD,
+    &gelu::GELU,
+    &gelu::GELU_BACKWARD,
     &slice_columns::SLICE_COLUMNS,
     &slice_columns::SLICE_COLUMNS_BACKWARD,
     &add::ADD,
@@ -163,6 +173,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &sgd::SGD,
     &sgd::SGD_2,
     &sgd::SGD_3,
+    &erf::ERF,
     &exp::EXP,
     &log::LOG,
     &sigmoid::SIGMOID,

@@ -11,6 +11,8 @@ mod elementwise;
 mod embedding;
 mod expand;
 mod flat;
+mod gelu;
+mod layer_norm;
 mod linear;
 mod matmul;
 mod param_value;
@@ -67,6 +69,8 @@ const OPS: &[(u32, &[Op])] = &[
     (1, embedding::OPS),
     (1, expand::OPS),
     (1, flat::OPS),
+    (1, gelu::OPS),
+    (1, layer_norm::OPS),
     (1, linear::OPS),
     (2, linear::FUSED),
     (3, linear::FUSED_3),

@@ -288,9 +288,35 @@ def hyperbolic():
         keep("tanh", case, x=x, y=torch.tanh(x))
 
 
+def layers():
+    """Layer norms and GELU; a generator of their own, so that the others stay."""
+    generator = torch.Generator().manual_seed(17)
+
+    def own(*shape):
+        return torch.randn(*shape, generator=generator, requires_grad=True)
+
+    for case, (t, d) in {"rows": (3, 17), "one": (1, 3)}.items():
+        x, weight, bias = own(t, d), own(d), own(d)
+        dy = torch.randn(t, d, generator=generator)
+        y = F.layer_norm(x, (d,), weight, bias, eps=1e-5)
+        dx, dweight = gradients(y, dy, x, weight)
+        plain = F.layer_norm(x, (d,), weight, None, eps=1e-5)
+        keep("layer_norm", case, x=x, weight=weight, bias=bias, dy=dy)
+        keep("layer_norm", case, y=y, plain=plain, dx=dx, dweight=dweight)
+    for case in ("none", "tanh"):
+        x, dy = own(3, 7), torch.randn(3, 7, generator=generator)
+        with torch.no_grad():
+            x[0, :4] = torch.tensor([-120.0, 95.0, 0.0, -3.0])
+        y = F.gelu(x, approximate=case)
+        (dx,) = gradients(y, dy, x)
+        keep("gelu", case, x=x, dy=dy, y=y, dx=dx)
+    x = own(3, 7)
+    keep("erf", "0", x=x, y=torch.erf(x))
+
+
 torch.manual_seed(15)
 # New parts come last: the numbers drawn for the others stay.
-DRAWN = (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd, on_weights, hyperbolic)
+DRAWN = (linear, rms_norm, rope, attention, elementwise, embedding, cross_entropy, adamw, flat, primitives, sgd, on_weights, hyperbolic, layers)
 for part in DRAWN:
     part()
 OUT.mkdir(parents=True, exist_ok=True)

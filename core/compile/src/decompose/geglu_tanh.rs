@@ -19,6 +19,17 @@ pub(super) fn forward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
 
 pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let [dy, gate, up] = [0, 1, 2].map(|index| parts.wide(whole.inputs[index]));
+    let (sigmoid, slope) = sigmoid_and_slope(parts, gate);
+    let scaled = parts.mul(dy, up);
+    parts.finish("mul", &[scaled, slope], whole.outputs[0], Attributes::new());
+    let scaled = parts.mul(dy, gate);
+    let to = whole.outputs[1];
+    parts.finish("mul", &[scaled, sigmoid], to, Attributes::new());
+    Ok(())
+}
+
+/// `s`, and `s + g (s - s^2) z'`.
+pub(super) fn sigmoid_and_slope(parts: &mut Parts<'_>, gate: ValueId) -> (ValueId, ValueId) {
     let (sigmoid, bend) = sigmoid(parts, gate);
     let square = parts.mul(sigmoid, sigmoid);
     let slope = parts.add(sigmoid, square, -1.0);
@@ -28,16 +39,11 @@ pub(super) fn backward(parts: &mut Parts<'_>, whole: &Whole<'_>) -> Result<()> {
     let steep = parts.add(line, bend, 3.0);
     let bent = parts.mul(steep, slope);
     let slope = parts.add(sigmoid, bent, 1.0);
-    let scaled = parts.mul(dy, up);
-    parts.finish("mul", &[scaled, slope], whole.outputs[0], Attributes::new());
-    let scaled = parts.mul(dy, gate);
-    let to = whole.outputs[1];
-    parts.finish("mul", &[scaled, sigmoid], to, Attributes::new());
-    Ok(())
+    (sigmoid, slope)
 }
 
 /// `s`, and `2 k c g^3`.
-fn sigmoid(parts: &mut Parts<'_>, gate: ValueId) -> (ValueId, ValueId) {
+pub(super) fn sigmoid(parts: &mut Parts<'_>, gate: ValueId) -> (ValueId, ValueId) {
     let square = parts.mul(gate, gate);
     let cube = parts.mul(square, gate);
     let bend = Attributes::new().with("alpha", GELU_SLOPE * GELU_CUBE);

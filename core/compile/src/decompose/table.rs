@@ -3,7 +3,9 @@
 use espalier_interface::Result;
 
 use super::parts::{Parts, Whole};
-use super::{cross_entropy, geglu_tanh, linear, rms_norm, rope, scale_channels, swiglu};
+use super::{
+    cross_entropy, geglu_tanh, gelu, layer_norm, linear, rms_norm, rope, scale_channels, swiglu,
+};
 
 /// Appends the parts of a call.
 pub type Decompose = fn(&mut Parts<'_>, &Whole<'_>) -> Result<()>;
@@ -49,6 +51,58 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
         op: "geglu_tanh_backward",
         decompose: geglu_tanh::backward,
         parts: &["add", "cast", "mul", "scale", "sigmoid"],
+    },
+    Decomposition {
+        op: "gelu",
+        decompose: gelu::forward,
+        parts: &["add", "cast", "erf", "mul", "scale", "sigmoid"],
+    },
+    Decomposition {
+        op: "gelu_backward",
+        decompose: gelu::backward,
+        parts: &["add", "cast", "erf", "exp", "mul", "scale", "sigmoid"],
+    },
+    Decomposition {
+        op: "layer_norm",
+        decompose: layer_norm::forward,
+        parts: &[
+            "add",
+            "broadcast_param",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+            "scale",
+        ],
+    },
+    Decomposition {
+        op: "layer_norm_backward",
+        decompose: layer_norm::backward,
+        parts: &[
+            "add",
+            "broadcast_param",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+            "scale",
+        ],
+    },
+    Decomposition {
+        op: "layer_norm_weight_backward",
+        decompose: layer_norm::weight_backward,
+        parts: &[
+            "add",
+            "bias_backward",
+            "cast",
+            "contract",
+            "expand",
+            "mul",
+            "rsqrt",
+            "scale",
+        ],
     },
     Decomposition {
         op: "rms_norm",

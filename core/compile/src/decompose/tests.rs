@@ -71,6 +71,11 @@ fn layer() -> UnitGraph {
         let scaled = op::scale_channels(graph, x, channels);
         let y = op::swiglu(graph, x, scaled);
         let y = op::geglu_tanh(graph, y, x);
+        let y = op::gelu(graph, y, op::GeluForm::Exact);
+        let y = op::gelu(graph, y, op::GeluForm::Tanh);
+        let y = op::layer_norm(graph, y, whole, None, 1e-5);
+        let shift = graph.param("shift", [24]);
+        let y = op::layer_norm(graph, y, whole, Some(shift), 1e-5);
         graph.output("hidden", y);
     })
 }

@@ -7,6 +7,8 @@ mod div;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod gelu;
+mod layer_norm;
 mod linear;
 mod matmul;
 mod mul;
@@ -45,6 +47,8 @@ const RULES: &[(&str, Rule)] = &[
     ("dropout", Rule::Chained(dropout::dropout)),
     ("embedding", Rule::Chained(embedding::embedding)),
     ("geglu_tanh", Rule::Chained(swiglu::geglu_tanh)),
+    ("gelu", Rule::Chained(gelu::gelu)),
+    ("layer_norm", Rule::Chained(layer_norm::layer_norm)),
     ("linear", Rule::Chained(linear::linear)),
     ("matmul", Rule::Chained(matmul::matmul)),
     ("mul", Rule::Chained(mul::mul)),

@@ -4,7 +4,7 @@
 //! sum of the terms' absolute values (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
 //! edition, section 4.2); a product, quotient or square root by `u` of its own; `exp`, `log`,
 //! `sin`, `cos` and `tanh` are taken to be good to 4 `u`, twice what the best single-precision
-//! libraries promise. Bounds are the sums of these to first order.
+//! libraries promise; of `erf` see [`super::elementwise`]. Bounds are the sums of these to first order.
 
 pub mod adapted;
 pub mod arithmetic;
@@ -15,7 +15,9 @@ pub mod embedding;
 pub mod expand;
 pub mod flat;
 pub mod fused;
+pub mod gelu;
 pub mod indexed;
+pub mod layer_norm;
 pub mod linear;
 pub mod matmul;
 pub mod norm;

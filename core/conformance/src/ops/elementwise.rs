@@ -1,5 +1,5 @@
-//! Functions of one number, `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`: each in f64, and its
-//! cases. They know nothing of kernels; torch's golden values are compared with them.
+//! Functions of one number, `exp`, `log`, `sigmoid`, `tanh`, `erf` and `rsqrt`: each in f64,
+//! and its cases. They know nothing of kernels; torch's golden values are compared with them.
 
 use espalier_interface::DType;
 
@@ -8,6 +8,7 @@ use super::cases::{COMPUTE, ROWS, rows};
 use super::dice::Dice;
 use super::draw::Draw;
 use super::op_check::OpCheck;
+use super::oracle::erf;
 use super::rounding::{U, nearest};
 
 /// Their checks.
@@ -33,6 +34,11 @@ pub(super) const OPS: &[OpCheck] = &[
         name: "op.tanh",
         asserts: "the hyperbolic tangent",
         cases: |draw| each(draw, "tanh", |x| 12.0 * x, tanh, 4.0 * U),
+    },
+    OpCheck {
+        name: "op.erf",
+        asserts: "the error function",
+        cases: erf_cases,
     },
     OpCheck {
         name: "op.rsqrt",
@@ -61,6 +67,10 @@ pub fn tanh(x: f64) -> f64 {
     x.tanh()
 }
 
+/// The error of `erf`, of 1. Fast libraries compute it by Abramowitz and Stegun's 7.1.26, which is
+/// good to 1.5e-7, with roundings of a polynomial and an `e^x`.
+pub(super) const ERROR_OF_ERF: f64 = 8.0 * U;
+
 /// `1 / sqrt(alpha x + beta)`.
 pub fn rsqrt(x: f64, [alpha, beta]: [f64; 2]) -> f64 {
     1.0 / (alpha * x + beta).sqrt()
@@ -86,6 +96,16 @@ fn each(
             let case = case.input(&rows(d), dtype, &x);
             cases.push(case.output(&rows(d), dtype, expected));
         }
+    }
+    cases
+}
+
+/// `erf`, whose error is not relative.
+fn erf_cases(draw: &Draw) -> Vec<OpCase> {
+    let mut cases = each(draw, "erf", |x| 4.0 * x, erf, 0.0);
+    let outputs = cases.iter_mut().flat_map(|case| &mut case.outputs);
+    for bound in outputs.flat_map(|output| &mut output.expected.bounds) {
+        *bound = ERROR_OF_ERF;
     }
     cases
 }

@@ -36,7 +36,7 @@ pub const OPS: &[OpCheck] = &[
 ];
 
 /// Gates, some of which are beyond what `e^x` holds in f32.
-fn gates(draw: &Draw, n: usize, dtype: DType) -> Vec<f64> {
+pub(super) fn gates(draw: &Draw, n: usize, dtype: DType) -> Vec<f64> {
     let mut gates = draw.numbers(n, dtype, 1);
     let extremes = [-120.0, 95.0, -89.5, 20.0, -30.0, 0.0];
     for (gate, extreme) in gates.iter_mut().skip(1).step_by(3).zip(extremes) {
@@ -96,13 +96,13 @@ fn swiglu_backward(draw: &Draw) -> Vec<OpCase> {
 }
 
 /// The argument of GELU's sigmoid: `2 k (g + c g^3)`.
-fn argument(g: f64) -> f64 {
+pub(super) fn argument(g: f64) -> f64 {
     GELU_SLOPE * (g + GELU_CUBE * g.powi(3))
 }
 
 /// The relative error of GELU's sigmoid: `z` is good to 7 u, which a sigmoid takes by `|z| (1 -
 /// s)`; its `e^-z` to 4 u, a sum and a quotient.
-fn error_of_sigmoid(g: f64) -> f64 {
+pub(super) fn error_of_sigmoid(g: f64) -> f64 {
     let z = argument(g);
     (6.0 + 7.0 * z.abs() * (1.0 - sigmoid(z))) * U
 }
@@ -125,7 +125,7 @@ fn geglu_tanh(draw: &Draw) -> Vec<OpCase> {
 
 /// The error of `1 - s`: where 1 and `e^-z` is 1 in f32, s is 1; else that of the sigmoid, whose
 /// sum and quotient round by u of 1 each, and one more.
-fn error_of_rest(g: f64) -> f64 {
+pub(super) fn error_of_rest(g: f64) -> f64 {
     let z = argument(g);
     let rest = sigmoid(-z);
     if rest < U / 2.0 {

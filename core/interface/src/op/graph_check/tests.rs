@@ -92,6 +92,23 @@ const BAD: &[Bad] = &[
         "op `geglu_tanh`: input `up` is compute [T, 4], expected compute [T, 8]",
     ),
     (
+        "a norm's bias of another width",
+        |g| {
+            let (weight, bias) = (g.param("w", [8]), g.param("b", [4]));
+            op::layer_norm(g, 0, weight, Some(bias), 1e-5);
+        },
+        "op `layer_norm`: param `bias` is [4], expected 8 elements",
+    ),
+    (
+        "a form of GELU that does not exist",
+        |g| {
+            let ty = g.type_of(0).clone();
+            let form = Attributes::new().with("approximate", "sigmoid");
+            g.node("gelu", &[0], &[], vec![ty], form);
+        },
+        "op `gelu`: attribute `approximate` is sigmoid, expected `none` or `tanh`",
+    ),
+    (
         "a weight of another width",
         |g| {
             let weight = g.param("w", [4, 5]);
