@@ -44,7 +44,7 @@ DEVICE void scale(const T* x, T* y, float alpha, int64_t n) {
   EXPORT(scale_##T)
 EACH_VALUE(SCALE)
 
-enum Function { EXP, LOG, SIGMOID, TANH, RSQRT };
+enum Function { EXP, LOG, SIGMOID, TANH, RSQRT, ERF };
 
 // y = f(x); for RSQRT 1 / sqrt(alpha x + beta).
 template <class T>
@@ -57,6 +57,8 @@ DEVICE void function(const T* x, T* y, int which, float alpha, float beta, int64
     map(n, [](float v) { return 1.0f / (1.0f + expf(-v)); }, y, x);
   else if (which == TANH)
     map(n, [](float v) { return tanhf(v); }, y, x);
+  else if (which == ERF)
+    map(n, [](float v) { return erff(v); }, y, x);
   else
     map(n, [&](float v) { return 1.0f / sqrtf(alpha * v + beta); }, y, x);
 }
@@ -157,6 +159,39 @@ DEVICE void gated_backward(F form, const T* dy, const T* gate, const T* up, T* d
 EACH_VALUE(SWIGLU_BACKWARD)
 #define GEGLU_TANH_BACKWARD(T) GATED_BACKWARD(geglu_tanh_backward, Gelu, T)
 EACH_VALUE(GEGLU_TANH_BACKWARD)
+
+// The normal distribution function P, and P + x P'. By the error function; P' = e^(-x^2 / 2) / sqrt(2 pi).
+struct Exact {};
+template <class T>
+DEVICE float below(Exact, float x) {
+  return 0.5f * (1.0f + erff(x * 0.70710678118654752f));
+}
+template <class T>
+DEVICE float rise(Exact form, float x) {
+  return below<T>(form, x) + x * (expf(-0.5f * (x * x)) * 0.39894228040143268f);
+}
+// By the hyperbolic tangent, the sigmoid of a gate.
+template <class T>
+DEVICE float below(Gelu form, float x) {
+  return sigmoid<T>(argument(form, x));
+}
+template <class T>
+DEVICE float rise(Gelu form, float x) {
+  float s = below<T>(form, x);
+  return s * (1.0f + slope(form, x) * (1.0f - s));
+}
+// y = x P(x), dx = dy (P(x) + x P'(x)).
+#define GELU(name, F, T)                                                                                          \
+  extern "C" __global__ void BY_TILES name##_##T(const T* x, T* y, int64_t n) {                                   \
+    map(n, [](float v) { return v * below<T>(F{}, v); }, y, x);                                                   \
+  }                                                                                                               \
+  EXPORT(name##_##T)                                                                                              \
+  extern "C" __global__ void BY_TILES name##_backward_##T(const T* dy, const T* x, T* dx, int64_t n) {            \
+    map(n, [](float d, float v) { return d * rise<T>(F{}, v); }, dx, dy, x);                                      \
+  }                                                                                                               \
+  EXPORT(name##_backward_##T)
+#define GELUS(T) GELU(gelu_none, Exact, T) GELU(gelu_tanh, Gelu, T)
+EACH_VALUE(GELUS)
 
 // y = columns `first` to `first + width` of x, rows of `of` columns.
 template <class T>

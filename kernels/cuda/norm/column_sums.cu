@@ -6,10 +6,11 @@
 // Rows of a chunk.
 constexpr int64_t ROWS = 32;
 
-// partial[chunk, c] = sum of dy[t, c] (x[t, c] r[t]), the latter rounded where `rounds`, or of dy x where there is no r, or of dy
-// where there is no x.
+// partial[chunk, c] = sum of dy[t, c] (x[t, c] - m[t]) r[t], the latter rounded where `rounds` and m 0 where it is null, or of dy x
+// where there is no r, or of dy where there is no x.
 template <class T>
-DEVICE void sum_rows(const T* dy, const T* x, const float* r, int rounds, float* partial, int64_t width, int64_t rows) {
+DEVICE void sum_rows(const T* dy, const T* x, const float* r, const float* m, int rounds, float* partial, int64_t width,
+                     int64_t rows) {
   int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x, begin = blockIdx.y * ROWS;
   if (c >= width) return;
   int64_t end = begin + ROWS < rows ? begin + ROWS : rows;
@@ -17,7 +18,7 @@ DEVICE void sum_rows(const T* dy, const T* x, const float* r, int rounds, float*
   for (int64_t t = begin; t < end; t++) {
     float d = widen(dy[t * width + c]);
     if (r) {
-      float normal = widen(x[t * width + c]) * r[t];
+      float normal = (m ? widen(x[t * width + c]) - m[t] : widen(x[t * width + c])) * r[t];
       d *= rounds ? rounded<T>(normal) : normal;
     } else if (x)
       d *= widen(x[t * width + c]);
@@ -26,9 +27,9 @@ DEVICE void sum_rows(const T* dy, const T* x, const float* r, int rounds, float*
   partial[blockIdx.y * width + c] = sum;
 }
 #define SUM_ROWS(T)                                                                                                     \
-  extern "C" __global__ void sum_rows_##T(const T* dy, const T* x, const float* r, int32_t rounds, float* partial,      \
-                                          int64_t width, int64_t rows) {                                                \
-    sum_rows<T>(dy, x, r, rounds, partial, width, rows);                                                                \
+  extern "C" __global__ void sum_rows_##T(const T* dy, const T* x, const float* r, const float* m, int32_t rounds,      \
+                                          float* partial, int64_t width, int64_t rows) {                                \
+    sum_rows<T>(dy, x, r, m, rounds, partial, width, rows);                                                             \
   }                                                                                                                     \
   EXPORT(sum_rows_##T)
 SUM_ROWS(f32)

@@ -2,18 +2,7 @@
 //
 // r = 1 / sqrt(mean(x^2) + eps), y = round(x r) w; or, with an offset o, y = x r (o + w). A row here is `width` columns: a weight of fewer elements than a token's
 // columns norms each part by itself. A row has 32 threads where it is short, else a block.
-#include "packs.cuh"
-
-DEVICE float row_sum(float x, float* scratch, bool whole_block) {
-  if (whole_block) return block_sum(x, scratch);
-  for (int mask = 16; mask > 0; mask >>= 1) x += exchange(x, mask);
-  return x;
-}
-
-// This thread's row, and its place among the row's threads. All threads of a warp have the same row.
-DEVICE int64_t row_of(int per_row) {
-  return per_row == THREADS ? blockIdx.x : (int64_t)blockIdx.x * (THREADS / 32) + (threadIdx.x >> 5);
-}
+#include "row.cuh"
 
 // Packs of a row that a thread keeps in registers, where they are all that it has of the row.
 constexpr int KEPT = 2;

@@ -6,6 +6,7 @@ mod columns;
 mod embedding;
 mod few_rows;
 mod flat;
+mod layer_norm;
 mod linear;
 mod matmul;
 mod optimizers;
@@ -37,6 +38,7 @@ const OPS: &[&[Op]] = &[
     columns::OPS,
     embedding::OPS,
     flat::OPS,
+    layer_norm::OPS,
     linear::OPS,
     matmul::OPS,
     optimizers::OPS,

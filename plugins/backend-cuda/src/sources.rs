@@ -23,6 +23,7 @@ pub const HEADERS: &[Source] = &[
     source!("", "device.cuh"),
     source!("", "element.cuh"),
     source!("", "packs.cuh"),
+    source!("norm/", "row.cuh"),
     source!("linear/", "segments.cuh"),
     source!("linear/", "codes.cuh"),
     source!("linear/", "tables.cuh"),
@@ -55,6 +56,8 @@ pub const FEW_ROWS: Source = source!("linear/", "few_rows.cu");
 pub const FINISH: Source = source!("linear/", "finish.cu");
 /// Casts, initial values, sums of squares.
 pub const FLAT: Source = source!("flat/", "flat.cu");
+/// Layer norms.
+pub const LAYER_NORM: Source = source!("norm/", "layer_norm.cu");
 /// Optimizers.
 pub const OPTIMIZER: Source = source!("optimizer/", "optimizer.cu");
 /// Sums of several ranks' numbers.

@@ -35,7 +35,7 @@ const TENSOR: [&str; 4] = [
 ];
 
 /// Sources that read or write 16 bytes at once.
-const WIDE: [&str; 13] = [
+const WIDE: [&str; 14] = [
     "arithmetic.cu",
     "decode.cu",
     "embedding.cu",
@@ -45,6 +45,7 @@ const WIDE: [&str; 13] = [
     "flash_dq.cu",
     "flash_forward.cu",
     "flat.cu",
+    "layer_norm.cu",
     "product_bf16.cu",
     "rms_norm.cu",
     "rope.cu",

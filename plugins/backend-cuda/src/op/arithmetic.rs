@@ -2,6 +2,7 @@
 
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
+use espalier_interface::op::GeluForm;
 use espalier_interface::random::{self, Purpose};
 
 use super::{Op, computed, elements, op, reduced, stored};
@@ -19,6 +20,7 @@ pub const OPS: &[Op] = &[
     op("sigmoid", |asked, kit| function(asked, kit, 2)),
     op("tanh", |asked, kit| function(asked, kit, 3)),
     op("rsqrt", |asked, kit| function(asked, kit, 4)),
+    op("erf", |asked, kit| function(asked, kit, 5)),
     op("scale_channels", scale_channels),
     op("scale_by", scale_by),
     op("swiglu", |asked, kit| of_two(asked, kit, "swiglu")),
@@ -28,6 +30,10 @@ pub const OPS: &[Op] = &[
     op("geglu_tanh", |asked, kit| of_two(asked, kit, "geglu_tanh")),
     op("geglu_tanh_backward", |asked, kit| {
         gated_backward(asked, kit, "geglu_tanh_backward")
+    }),
+    op("gelu", |asked, kit| of_one(asked, kit, &gelu(asked, "")?)),
+    op("gelu_backward", |asked, kit| {
+        of_two(asked, kit, &gelu(asked, "_backward")?)
     }),
     op("slice_columns", slice_columns),
     op("slice_columns_backward", slice_columns_backward),
@@ -49,6 +55,23 @@ fn add(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         kernel.launch_tiles(elements(y), &arguments)
     });
     Ok(made.in_place_of(0))
+}
+
+/// The name of a kernel of GELU, in the form that is asked for.
+fn gelu(asked: &Asked<'_>, pass: &str) -> Result<String> {
+    let form = GeluForm::of(asked.attributes())?;
+    Ok(format!("gelu_{}{pass}", form.name()))
+}
+
+/// A function of one value.
+fn of_one(asked: &Asked<'_>, kit: &Kit, name: &str) -> Result<Made> {
+    let dtype = computed(asked, asked.input(0).dtype)?;
+    let kernel = kit.function(ARITHMETIC, &format!("{name}_{dtype}"))?;
+    Ok(Made::new(move |call| {
+        let (x, y) = (call.input_place(0), call.output_place(0));
+        let arguments = Arguments::new().at(x).at(y);
+        kernel.launch_tiles(elements(y), &arguments.with(elements(y) as i64))
+    }))
 }
 
 /// A function of two values.

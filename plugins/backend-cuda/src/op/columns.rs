@@ -40,6 +40,27 @@ pub enum Normal {
     Exact,
 }
 
+/// What a number is multiplied by before it is summed: that of its row, at these addresses, which
+/// are 0 where there is none.
+#[derive(Clone, Copy)]
+pub struct Factors {
+    /// The factor of each row.
+    pub inverse: u64,
+    /// What is subtracted from a row's numbers first.
+    pub mean: u64,
+    /// What becomes of the number then.
+    pub normal: Normal,
+}
+
+impl Factors {
+    /// None.
+    const NONE: Factors = Factors {
+        inverse: 0,
+        mean: 0,
+        normal: Normal::Exact,
+    };
+}
+
 /// The kernels of sums over rows.
 pub struct ColumnSums {
     of_rows: Function,
@@ -63,8 +84,8 @@ impl ColumnSums {
         4 * rows.div_ceil(ROWS).max(1) * width
     }
 
-    /// Sums `dy`, times `x` and its rows' factors at the address `factors` where they are there, as
-    /// `normal` says, of rows of `width` columns. `partial` is the address of the workspace.
+    /// Sums `dy`, times `x` and its rows' `factors` where they are there, of rows of `width` columns.
+    /// `partial` is the address of the workspace.
     ///
     /// # Errors
     /// `DEVICE`.
@@ -72,14 +93,16 @@ impl ColumnSums {
         &self,
         [dy, sum]: [Place; 2],
         x: Option<Place>,
-        ([factors, partial], normal): ([u64; 2], Normal),
+        factors: Factors,
+        partial: u64,
         how: Sum,
         [rows, width]: [usize; 2],
     ) -> Result<()> {
         let chunks = rows.div_ceil(ROWS);
         let blocks = (width as u64).div_ceil(THREADS);
-        let arguments = Arguments::new().at(dy).at_or_null(x).with(factors);
-        let arguments = arguments.with(i32::from(normal == Normal::Rounded));
+        let arguments = Arguments::new().at(dy).at_or_null(x);
+        let arguments = arguments.with(factors.inverse).with(factors.mean);
+        let arguments = arguments.with(i32::from(factors.normal == Normal::Rounded));
         let arguments = arguments.with(partial).with(width as i64).with(rows as i64);
         self.of_rows
             .launch([blocks, chunks as u64, 1], 0, &arguments)?;
@@ -103,8 +126,8 @@ fn summed(asked: &Asked<'_>, kit: &Kit, how: Sum) -> Result<Made> {
         let x = has_x.then(|| call.input_place(1));
         let partial = call.workspace_place().expect("a kernel asked for it");
         let partial = partial.address.as_ptr() as u64;
-        let factors = ([0, partial], Normal::Exact);
-        sums.launch(places, x, factors, how, [call.tokens, width])
+        let size = [call.tokens, width];
+        sums.launch(places, x, Factors::NONE, partial, how, size)
     });
     Ok(made.with_workspace(ColumnSums::workspace_bytes(most, width)))
 }

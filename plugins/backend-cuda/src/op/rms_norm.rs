@@ -3,7 +3,7 @@
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
-use super::columns::{ColumnSums, Normal, Sum};
+use super::columns::{ColumnSums, Factors, Normal, Sum};
 use super::{Op, computed, elements, gradient, most_elements, op, stored, version};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
@@ -27,15 +27,15 @@ const ADDED: usize = 2;
 const WIDEST_OF_WARP: usize = 1024;
 
 /// Shared memory of a sum over a block.
-const SHARED_BYTES: u32 = 32;
+pub(super) const SHARED_BYTES: u32 = 32;
 
 /// Threads of a row of `width` columns.
-fn threads(width: usize) -> u64 {
+pub(super) fn threads(width: usize) -> u64 {
     if width <= WIDEST_OF_WARP { 32 } else { THREADS }
 }
 
 /// Blocks for `rows` rows.
-fn blocks(rows: usize, width: usize) -> [u64; 3] {
+pub(super) fn blocks(rows: usize, width: usize) -> [u64; 3] {
     [(rows as u64 * threads(width)).div_ceil(THREADS), 1, 1]
 }
 
@@ -115,7 +115,7 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
     let most = most_elements(asked, asked.input(0)) / width;
     let inverse = kit.function(RMS_NORM, &format!("inverse_rms_{dtype}"))?;
     let sums = ColumnSums::new(kit, [dtype, sum])?;
-    let factors_of = match form(asked) {
+    let normal = match form(asked) {
         (Some(_), _) => Normal::Exact,
         (None, _) => Normal::Rounded,
     };
@@ -130,13 +130,12 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let arguments = arguments.with(width as i64).with(rows as i64);
         inverse.launch(blocks(rows, width), SHARED_BYTES, &arguments)?;
         let places = [dy, call.output_place(0)];
-        sums.launch(
-            places,
-            Some(x),
-            ([factors, partial], factors_of),
-            Sum::Added,
-            [rows, width],
-        )
+        let factors = Factors {
+            inverse: factors,
+            mean: 0,
+            normal,
+        };
+        sums.launch(places, Some(x), factors, partial, Sum::Added, [rows, width])
     });
     let bytes = (4 * most).next_multiple_of(64) + ColumnSums::workspace_bytes(most, width);
     Ok(made.with_workspace(bytes))

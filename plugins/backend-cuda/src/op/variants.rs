@@ -8,8 +8,8 @@ use super::{few_rows, product};
 use crate::decoder::Description;
 use crate::direction::Direction;
 use crate::sources::{
-    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FINISH, FLAT, OPTIMIZER,
-    ORDERED_SUM, PRODUCT_BF16, PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
+    ARITHMETIC, ATTENTION, COLUMN_SUMS, DECODE, EMBEDDING, FEW_ROWS, FINISH, FLAT, LAYER_NORM,
+    OPTIMIZER, ORDERED_SUM, PRODUCT_BF16, PRODUCT_F32, RMS_NORM, ROPE, ROW_NORMS, ROWS, Source,
 };
 
 /// Sources that are compiled as they are.
@@ -19,6 +19,7 @@ const PLAIN: &[Source] = &[
     EMBEDDING,
     FINISH,
     FLAT,
+    LAYER_NORM,
     OPTIMIZER,
     ORDERED_SUM,
     PRODUCT_F32,
