@@ -11,7 +11,9 @@ mod elementwise;
 mod embedding;
 mod expand;
 mod flat;
+mod gelu;
 mod indexed;
+mod layer_norm;
 mod linear;
 mod matmul;
 mod optimizers;
@@ -182,7 +184,9 @@ pub fn all<L: Tensors>() -> Vec<Op<L>> {
         embedding::ops(),
         expand::ops(),
         flat::ops(),
+        gelu::ops(),
         indexed::ops(),
+        layer_norm::ops(),
         linear::ops(),
         matmul::ops(),
         optimizers::ops(),

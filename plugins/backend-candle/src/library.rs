@@ -206,6 +206,7 @@ impl Tensors for Candle {
             Unary::Log => x.log(),
             Unary::Sqrt => x.sqrt(),
             Unary::Tanh => x.tanh(),
+            Unary::Erf => x.erf(),
             Unary::Sigmoid => x
                 .neg()
                 .and_then(|x| x.exp())

@@ -1,4 +1,4 @@
-//! Functions of one number: `exp`, `log`, `sigmoid`, `tanh` and `rsqrt`.
+//! Functions of one number: `exp`, `log`, `sigmoid`, `tanh`, `erf` and `rsqrt`.
 
 use super::Op;
 use super::rows::each;
@@ -24,6 +24,11 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
         Op::new("tanh", |_, _| {
             Ok(each(|library: &L, [x]| {
                 Ok([library.unary(Unary::Tanh, &x)?])
+            }))
+        }),
+        Op::new("erf", |_, _| {
+            Ok(each(|library: &L, [x]| {
+                Ok([library.unary(Unary::Erf, &x)?])
             }))
         }),
         Op::new("rsqrt", |asked, _| {

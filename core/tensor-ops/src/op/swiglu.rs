@@ -18,7 +18,7 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
 
 /// The function of the gate, `g s` with `s = 1 / (1 + e^-z)`.
 #[derive(Clone, Copy)]
-enum Gate {
+pub(super) enum Gate {
     /// `z = g`.
     Silu,
     /// `z = 2 k g (1 + c g^2)`.
@@ -27,7 +27,7 @@ enum Gate {
 
 impl Gate {
     /// `s` of a gate.
-    fn sigmoid<L: Tensors>(self, library: &L, gate: &L::Tensor) -> Result<L::Tensor> {
+    pub(super) fn sigmoid<L: Tensors>(self, library: &L, gate: &L::Tensor) -> Result<L::Tensor> {
         match self {
             Gate::Silu => library.unary(Unary::Sigmoid, gate),
             Gate::Gelu => library.unary(Unary::Sigmoid, &bent(library, gate, GELU_CUBE)?),
@@ -35,7 +35,7 @@ impl Gate {
     }
 
     /// `g z'` of a gate.
-    fn slope<L: Tensors>(self, library: &L, gate: &L::Tensor) -> Result<L::Tensor> {
+    pub(super) fn slope<L: Tensors>(self, library: &L, gate: &L::Tensor) -> Result<L::Tensor> {
         match self {
             Gate::Silu => Ok(gate.clone()),
             Gate::Gelu => bent(library, gate, 3.0 * GELU_CUBE),

@@ -11,6 +11,8 @@ pub enum Unary {
     Sqrt,
     /// The hyperbolic tangent.
     Tanh,
+    /// The error function.
+    Erf,
     /// `1 / (1 + e^-x)`
     Sigmoid,
     /// The sine of an angle of any size, such as 100000.

@@ -268,6 +268,7 @@ impl Tensors for Torch {
             Unary::Log => x.f_log(),
             Unary::Sqrt => x.f_sqrt(),
             Unary::Tanh => x.f_tanh(),
+            Unary::Erf => x.f_erf(),
             Unary::Sigmoid => x.f_sigmoid(),
             Unary::Sin => x.f_sin(),
             Unary::Cos => x.f_cos(),
