@@ -19,7 +19,7 @@ const SWITCHED_OFF: &[&str] = &["max_window_layers", "sliding_window", "use_slid
 
 /// The families, their components, and the keys that transformers ignores beside the defaults: a
 /// window that is switched off, and the length of pretraining without a scaling.
-const FAMILIES: [(&str, &str, &[&str]); 8] = [
+const FAMILIES: [(&str, &str, &[&str]); 9] = [
     ("llama", "llama", &[]),
     ("mistral", "mistral", &[]),
     ("qwen2", "qwen2", SWITCHED_OFF),
@@ -28,6 +28,7 @@ const FAMILIES: [(&str, &str, &[&str]); 8] = [
     ("gemma2", "gemma2", &[]),
     ("gemma3_text", "gemma3", &["_sliding_window_pattern"]),
     ("phi3", "phi3", &["original_max_position_embeddings"]),
+    ("starcoder2", "starcoder2", &[]),
 ];
 
 /// Keys that change nothing of what a model computes: names, versions, special tokens, and what
@@ -158,6 +159,9 @@ fn keys_of_one_family_are_refused_by_another() {
             ),
             ("use_sliding_window", json!(true), &["qwen2", "qwen3"]),
             ("embedding_multiplier", json!(12.0), &["granite"]),
+            ("norm_epsilon", json!(1e-5), &["starcoder2"]),
+            ("use_bias", json!(true), &["starcoder2"]),
+            ("residual_dropout", json!(0.0), &["starcoder2"]),
         ] {
             let mut keys = defaults(model_type);
             keys.insert(key.to_owned(), value);

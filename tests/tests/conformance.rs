@@ -89,6 +89,7 @@ fn the_shipped_components_pass() {
         "gemma2",
         "gemma3",
         "phi3",
+        "starcoder2",
         "single",
         "ddp",
         "fsdp",

@@ -1,5 +1,5 @@
-//! Mistral, Qwen 2, Qwen 3, Granite, Gemma 2 and 3 and Phi 3 on tiny models against transformers
-//! and PEFT: logits, losses, gradients and curves.
+//! Mistral, Qwen 2, Qwen 3, Granite, Gemma 2 and 3, Phi 3 and StarCoder 2 on tiny models against
+//! transformers and PEFT: logits, losses, gradients and curves.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,13 +12,28 @@ use espalier_tests::{
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-const FAMILIES: [&str; 7] = [
-    "mistral", "qwen2", "qwen3", "granite", "gemma2", "gemma3", "phi3",
+const FAMILIES: [&str; 8] = [
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "granite",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "starcoder2",
 ];
 /// Those with a window of 8 tokens.
-const WINDOWED: [&str; 6] = ["mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"];
+const WINDOWED: [&str; 7] = [
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "starcoder2",
+];
 /// Those with a golden curve over a base of NF4.
-const PACKED: [&str; 3] = ["gemma2", "gemma3", "phi3"];
+const PACKED: [&str; 4] = ["gemma2", "gemma3", "phi3", "starcoder2"];
 const LORA: [(&str, &str); 3] = [
     ("plugins", "[\"lora\"]"),
     ("adapter.lora.rank", "4"),
@@ -127,7 +142,11 @@ fn lora_gradients_equal_those_of_peft() {
             let distance = relative_norm(&rig.gradient(name), expected);
             assert!(distance <= 1e-5, "{family}: `{name}` is off by {distance}");
         };
-        let sites = if family == "phi3" { 8 } else { 14 };
+        let sites = match family {
+            "phi3" => 8,
+            "starcoder2" => 12,
+            _ => 14,
+        };
         assert_eq!(names.map(distance).count(), 2 * sites, "two for each site");
     }
 }
@@ -274,7 +293,7 @@ fn every_factor_of_granite_matters() {
 }
 
 #[test]
-fn every_number_of_gemma_matters() {
+fn every_number_of_the_newer_families_matters() {
     for (family, key, other) in [
         ("gemma2", "attn_logit_softcapping", json!(null)),
         ("gemma2", "attn_logit_softcapping", json!(3.5)),
@@ -308,6 +327,12 @@ fn every_number_of_gemma_matters() {
     config["rope_parameters"]["partial_rotary_factor"] = json!(1.0);
     let distance = distance_under("phi3", &config);
     assert!(distance > 1e-2, "partial_rotary_factor: only {distance}");
+    for (key, other) in [("norm_epsilon", json!(0.1)), ("hidden_act", json!("gelu"))] {
+        let mut config = self::config("starcoder2", "config.json");
+        config[key] = other;
+        let distance = distance_under("starcoder2", &config);
+        assert!(distance > 1e-4, "{key}: only {distance}");
+    }
 }
 
 #[test]
@@ -351,6 +376,24 @@ fn what_the_newer_families_do_not_know_is_refused_by_name() {
             "rope_parameters",
             json!({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}),
             "rope type `longrope`",
+        ),
+        (
+            "starcoder2",
+            "residual_dropout",
+            json!(0.1),
+            "`residual_dropout` is 0.1, and this family does not have dropout; set it to 0",
+        ),
+        (
+            "starcoder2",
+            "hidden_act",
+            json!("relu"),
+            "`hidden_act` is `relu`, this family has `gelu_pytorch_tanh` and `gelu`",
+        ),
+        (
+            "starcoder2",
+            "rms_norm_eps",
+            json!(1e-5),
+            "`rms_norm_eps` is 1e-5",
         ),
         (
             "phi3",

@@ -330,7 +330,7 @@ fn files_find_their_readers() {
     let message = registry.family_for("gpt2").expect_err("nobody").to_string();
     assert_eq!(
         message,
-        "no family reads model_type `gpt2`; known: gemma2 (gemma2), gemma3_text (gemma3), gemma3 (gemma3), granite (granite), llama (llama), mistral (mistral), phi3 (phi3), qwen2 (qwen2), qwen3 (qwen3)"
+        "no family reads model_type `gpt2`; known: gemma2 (gemma2), gemma3_text (gemma3), gemma3 (gemma3), granite (granite), llama (llama), mistral (mistral), phi3 (phi3), qwen2 (qwen2), qwen3 (qwen3), starcoder2 (starcoder2)"
     );
     let message = registry
         .adapters_for("LOHA")

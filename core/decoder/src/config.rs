@@ -1,9 +1,10 @@
 //! `config.json` as transformers 4 and 5 write it -> the numbers that define a decoder.
 
+use espalier_interface::op::GeluForm;
 use espalier_interface::{PluginError, Result};
 use serde_json::Value as Json;
 
-use crate::dialect::{AttentionBias, Dialect, Window};
+use crate::dialect::{AttentionBias, Dialect, FeedForward, Norm, Window};
 use crate::fields::Fields;
 use crate::gemma::Gemma;
 use crate::keys::refuse_unknown;
@@ -20,6 +21,15 @@ const MAX_LAYERS: u64 = 4096;
 
 /// Most elements of all params that are accepted; their bytes and sums stay far below 2^63.
 const MAX_ELEMENTS: u64 = 1 << 50;
+
+/// Keys of dropout within a model, which no family has.
+const DROPOUTS: [&str; 5] = [
+    "attention_dropout",
+    "embd_pdrop",
+    "embedding_dropout",
+    "resid_pdrop",
+    "residual_dropout",
+];
 
 /// The numbers of a decoder's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +52,10 @@ pub struct DecoderConfig {
     pub head_dim: u64,
     /// Longest sequence the model was made for.
     pub max_positions: u64,
+    /// How rows are normed.
+    pub norm: Norm,
     /// Epsilon of every norm.
-    pub rms_norm_eps: f64,
+    pub norm_eps: f64,
     /// Rotary embedding.
     pub rope: Rope,
     /// That of layers with a window, where it is another one.
@@ -54,8 +66,10 @@ pub struct DecoderConfig {
     pub qkv_bias: bool,
     /// Whether attention's output projection has a bias.
     pub output_bias: bool,
-    /// Whether the three feed-forward projections have biases.
+    /// Whether the feed-forward projections have biases.
     pub mlp_bias: bool,
+    /// The activation of a feed-forward part without a gate; none where it has one.
+    pub gelu: Option<GeluForm>,
     /// Whether each head of queries and keys is normalized.
     pub head_norms: bool,
     /// Factors of values.
@@ -118,6 +132,8 @@ impl DecoderConfig {
         let max_positions = fields.count(key, 1..=1 << 40, Some(defaults.max_positions))?;
         let num_layers = fields.count("num_hidden_layers", 1..=MAX_LAYERS, None)?;
         let configured = fields.flag("attention_bias")?;
+        let all_biases =
+            dialect.attention_bias == AttentionBias::UseBias && fields.flag_or("use_bias", true)?;
         let config = DecoderConfig {
             family: dialect.model_type,
             vocab_size: fields.count("vocab_size", 1..=MAX_EXTENT, None)?,
@@ -128,7 +144,8 @@ impl DecoderConfig {
             num_kv_heads,
             head_dim,
             max_positions,
-            rms_norm_eps: fields.positive("rms_norm_eps", Some(defaults.rms_norm_eps))?,
+            norm: dialect.norm,
+            norm_eps: fields.positive(eps_key(dialect.norm), Some(defaults.norm_eps))?,
             rope: Rope::read(&fields, dialect, max_positions)?,
             local_rope: Rope::read_local(&fields, dialect)?,
             tied_head: fields.flag_or("tie_word_embeddings", defaults.tied_head)?,
@@ -136,15 +153,19 @@ impl DecoderConfig {
                 AttentionBias::Never => false,
                 AttentionBias::Configured => configured,
                 AttentionBias::QueryKeyValue => true,
+                AttentionBias::UseBias => all_biases,
             },
-            output_bias: configured && dialect.attention_bias == AttentionBias::Configured,
-            mlp_bias: dialect.mlp_bias && fields.flag("mlp_bias")?,
+            output_bias: all_biases
+                || configured && dialect.attention_bias == AttentionBias::Configured,
+            mlp_bias: all_biases || dialect.mlp_bias && fields.flag("mlp_bias")?,
+            gelu: gelu(&fields, dialect)?,
             head_norms: dialect.head_norms,
             multipliers: Multipliers::read(&fields, dialect.multipliers)?,
             gemma: Gemma::read(&fields, dialect)?,
             fused_projections: dialect.fused_projections,
             windows: windows(&fields, dialect.window, num_layers)?,
-            initializer_range: fields.positive("initializer_range", Some(0.02))?,
+            initializer_range: fields
+                .positive("initializer_range", Some(defaults.initializer_range))?,
         };
         config.check()?;
         Ok(config)
@@ -191,13 +212,14 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
     }
     let is_gemma = dialect.gemma.is_some();
     let activation = fields.text("hidden_act", "silu")?;
-    if activation != "silu" && !is_gemma {
+    if activation != "silu" && !is_gemma && dialect.feed_forward == FeedForward::Gated {
         return Err(PluginError::unsupported(format!(
             "config.json: `hidden_act` is `{activation}`, this family's is `silu`"
         )));
     }
     let windowless = dialect.window == Window::Never;
-    let has_bias = dialect.attention_bias != AttentionBias::Never;
+    let by_key = [AttentionBias::Configured, AttentionBias::QueryKeyValue];
+    let has_bias = by_key.contains(&dialect.attention_bias);
     let biases = [("attention_bias", has_bias), ("mlp_bias", dialect.mlp_bias)];
     for (key, known) in biases {
         if !known && fields.flag(key)? {
@@ -207,8 +229,8 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
         }
     }
     let caps = ["attn_logit_softcapping", "final_logit_softcapping"];
-    let strange = ["attention_dropout", "embd_pdrop", "resid_pdrop"].into_iter();
-    let strange = strange.chain(caps.into_iter().filter(|_| !is_gemma));
+    refuse_dropout(fields)?;
+    let strange = caps.into_iter().filter(|_| !is_gemma);
     for key in strange.chain(windowless.then_some("sliding_window")) {
         if let Some(found) = fields.get(key).filter(|found| found.as_f64() != Some(0.0)) {
             return Err(PluginError::unsupported(format!(
@@ -217,6 +239,41 @@ fn refuse_variants(fields: &Fields<'_>, dialect: &Dialect) -> Result<()> {
         }
     }
     refuse_unknown(fields, dialect)
+}
+
+/// Refuses a config that asks for dropout within the model.
+fn refuse_dropout(fields: &Fields<'_>) -> Result<()> {
+    for key in DROPOUTS {
+        if let Some(found) = fields.get(key).filter(|found| found.as_f64() != Some(0.0)) {
+            return Err(PluginError::unsupported(format!(
+                "config.json: `{key}` is {found}, and this family does not have dropout; set it to \
+                 0 to train without, which evaluation does anyway"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The key of the norms' epsilon.
+fn eps_key(norm: Norm) -> &'static str {
+    match norm {
+        Norm::RootMeanSquare => "rms_norm_eps",
+        Norm::Layer => "norm_epsilon",
+    }
+}
+
+/// The activation of a feed-forward part without a gate.
+fn gelu(fields: &Fields<'_>, dialect: &Dialect) -> Result<Option<GeluForm>> {
+    if dialect.feed_forward == FeedForward::Gated {
+        return Ok(None);
+    }
+    match fields.text("hidden_act", "gelu_pytorch_tanh")? {
+        "gelu_pytorch_tanh" => Ok(Some(GeluForm::Tanh)),
+        "gelu" => Ok(Some(GeluForm::Exact)),
+        other => Err(PluginError::unsupported(format!(
+            "config.json: `hidden_act` is `{other}`, this family has `gelu_pytorch_tanh` and `gelu`"
+        ))),
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,10 @@ pub struct Dialect {
     pub attention_bias: AttentionBias,
     /// Whether the key `mlp_bias` gives the feed-forward projections biases.
     pub mlp_bias: bool,
+    /// The norms.
+    pub norm: Norm,
+    /// The feed-forward part.
+    pub feed_forward: FeedForward,
     /// Whether each head of queries and keys is normalized before its rotation.
     pub head_norms: bool,
     /// The layers with a sliding window.
@@ -39,12 +43,14 @@ pub struct Defaults {
     pub num_kv_heads: Option<u64>,
     /// `max_position_embeddings`.
     pub max_positions: u64,
-    /// `rms_norm_eps`.
-    pub rms_norm_eps: f64,
+    /// `rms_norm_eps`, or `norm_epsilon` of a family with layer norms.
+    pub norm_eps: f64,
     /// `tie_word_embeddings`.
     pub tied_head: bool,
     /// `rope_theta`.
     pub rope_theta: f64,
+    /// `initializer_range`.
+    pub initializer_range: f64,
 }
 
 /// A member of Gemma's line: embeddings are scaled by the root of the width, norms have weights
@@ -69,15 +75,18 @@ impl Dialect {
             model_type,
             attention_bias: AttentionBias::Never,
             mlp_bias: false,
+            norm: Norm::RootMeanSquare,
+            feed_forward: FeedForward::Gated,
             head_norms: false,
             window: Window::Never,
             defaults: Defaults {
                 head_dim: None,
                 num_kv_heads: None,
                 max_positions: 2048,
-                rms_norm_eps: 1e-6,
+                norm_eps: 1e-6,
                 tied_head: false,
                 rope_theta: 10_000.0,
+                initializer_range: 0.02,
             },
             multipliers: false,
             gemma: None,
@@ -97,6 +106,26 @@ pub enum AttentionBias {
     Configured,
     /// Queries, keys and values.
     QueryKeyValue,
+    /// All four, and the feed-forward projections, unless the key `use_bias` is false.
+    UseBias,
+}
+
+/// The norms of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norm {
+    /// By the root mean square, with a weight; epsilon is `rms_norm_eps`.
+    RootMeanSquare,
+    /// By mean and deviation, with a weight and a bias; epsilon is `norm_epsilon`.
+    Layer,
+}
+
+/// The feed-forward part of a family's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedForward {
+    /// `gate_proj` and `up_proj`, whose product goes through `down_proj`.
+    Gated,
+    /// `c_fc`, GELU as `hidden_act` says, and `c_proj`.
+    Gelu,
 }
 
 /// The layers that attend to `sliding_window` tokens only.

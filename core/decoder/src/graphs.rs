@@ -8,6 +8,7 @@ use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
 use espalier_interface::op::{self, AttentionShape, EmbeddingLayout};
 
 use crate::config::DecoderConfig;
+use crate::dialect::Norm;
 
 /// The name under which hidden states pass from unit to unit.
 const HIDDEN: &str = "hidden";
@@ -112,7 +113,8 @@ fn norm(graph: &mut Graph, x: ValueId, name: &str, config: &DecoderConfig) -> Va
     norm_of(graph, x, name, config.hidden_size, config)
 }
 
-/// Normalizes each `width` columns of `x` by the weight `name`.
+/// Normalizes each `width` columns of `x` by the weight `name`, and in a layer norm by the bias
+/// beside it.
 fn norm_of(
     graph: &mut Graph,
     x: ValueId,
@@ -120,7 +122,11 @@ fn norm_of(
     width: u64,
     config: &DecoderConfig,
 ) -> ValueId {
-    let (weight, eps) = (graph.param(name, [width]), config.rms_norm_eps);
+    let (weight, eps) = (graph.param(name, [width]), config.norm_eps);
+    if config.norm == Norm::Layer {
+        let bias = graph.param(&name.replace(".weight", ".bias"), [width]);
+        return op::layer_norm(graph, x, weight, Some(bias), eps);
+    }
     match config.gemma {
         Some(_) => op::rms_norm_offset(graph, x, weight, eps, 1.0),
         None => op::rms_norm(graph, x, weight, eps),
@@ -208,6 +214,11 @@ fn queries_keys_values(graph: &mut Graph, x: ValueId, config: &DecoderConfig) ->
 fn feed_forward(graph: &mut Graph, x: ValueId, config: &DecoderConfig) -> ValueId {
     let bias = Bias::when(config.mlp_bias);
     let width = config.intermediate_size;
+    if let Some(form) = config.gelu {
+        let inner = project(graph, x, "mlp.c_fc", width, bias);
+        let inner = op::gelu(graph, inner, form);
+        return project(graph, inner, "mlp.c_proj", config.hidden_size, bias);
+    }
     let [gate, up] = if config.fused_projections {
         let both = project(graph, x, "mlp.gate_up_proj", 2 * width, bias);
         [0, width].map(|first| op::slice_columns(graph, both, first, width))

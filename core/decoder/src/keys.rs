@@ -3,7 +3,7 @@
 use espalier_interface::{PluginError, Result};
 use serde_json::Value as Json;
 
-use crate::dialect::{Dialect, Window};
+use crate::dialect::{Dialect, Norm, Window};
 use crate::fields::Fields;
 
 /// Keys that every family reads, or refuses by name.
@@ -32,7 +32,6 @@ const READ: &[&str] = &[
     "partial_rotary_factor",
     "resid_pdrop",
     "residual_multiplier",
-    "rms_norm_eps",
     "rope_parameters",
     "rope_scaling",
     "rope_theta",
@@ -48,6 +47,17 @@ const READ_BY_GEMMA: &[&str] = &[
     "rope_local_base_freq",
     "sliding_window_pattern",
     "use_bidirectional_attention",
+];
+
+/// Keys that only families read whose norms divide by a root mean square.
+const READ_BY_ROOT_MEAN_SQUARES: &[&str] = &["rms_norm_eps"];
+
+/// Keys that only families with layer norms read, or refuse by name.
+const READ_BY_LAYER_NORMS: &[&str] = &[
+    "embedding_dropout",
+    "norm_epsilon",
+    "residual_dropout",
+    "use_bias",
 ];
 
 /// Keys that only families read whose windows a key switches on.
@@ -157,6 +167,10 @@ fn is_known(key: &str, value: &Json, dialect: &Dialect) -> bool {
         || is_of(HARMLESS)
         || is_of(dialect.harmless_keys)
         || dialect.gemma.is_some() && is_of(READ_BY_GEMMA)
+        || is_of(match dialect.norm {
+            Norm::RootMeanSquare => READ_BY_ROOT_MEAN_SQUARES,
+            Norm::Layer => READ_BY_LAYER_NORMS,
+        })
         || dialect.window == Window::Switched && is_of(READ_WHERE_SWITCHED)
         || harmless_at.any(|(known, number)| *known == key && value.as_f64() == Some(*number))
 }

@@ -1,7 +1,7 @@
 //! The common part of families of decoders: reading `config.json`, rotary embeddings, and graphs.
 //!
-//! A family of decoders with grouped-query attention, RMS norms, rotary embeddings and a gated
-//! feed-forward part describes its differences in a [`Dialect`]; [`describe`] does the rest.
+//! A family of decoders with grouped-query attention, norms, rotary embeddings and a feed-forward
+//! part describes its differences in a [`Dialect`]; [`describe`] does the rest.
 
 mod config;
 mod dialect;
@@ -19,7 +19,7 @@ use espalier_interface::model::Model;
 use serde_json::Value as Json;
 
 pub use config::DecoderConfig;
-pub use dialect::{AttentionBias, Defaults, Dialect, GemmaLine, Window};
+pub use dialect::{AttentionBias, Defaults, Dialect, FeedForward, GemmaLine, Norm, Window};
 pub use gemma::Gemma;
 pub use multipliers::Multipliers;
 pub use rope::{Rope, RopeScaling};

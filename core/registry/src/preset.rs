@@ -37,6 +37,7 @@ presets![
     "gemma3-1b",
     "phi3-mini-4k",
     "phi4",
+    "starcoder2-3b",
 ];
 
 /// The names of all presets.

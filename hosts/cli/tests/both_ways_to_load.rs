@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-const PLUGINS: [&str; 18] = [
+const PLUGINS: [&str; 19] = [
     "backend_cpu",
     "collective_threads",
     "ddp",
@@ -30,6 +30,7 @@ const PLUGINS: [&str; 18] = [
     "qwen2",
     "qwen3",
     "single",
+    "starcoder2",
 ];
 
 /// A folder with the shipped plugins as libraries, which `cargo test --workspace` builds with the

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 /// Parameters of the published checkpoints. Those of Llama 2 and of Llama 3 8B and 70B were looked
 /// up. Those of Llama 2 exclude the buffers of rotary embeddings that its files still hold. The
 /// others are computed from their known shapes.
-const PUBLISHED: [(&str, u64); 19] = [
+const PUBLISHED: [(&str, u64); 20] = [
     ("llama2-7b", 6_738_415_616),
     ("llama2-13b", 13_015_864_320),
     ("llama2-70b", 68_976_648_192),
@@ -31,6 +31,7 @@ const PUBLISHED: [(&str, u64); 19] = [
     ("gemma3-1b", 999_885_952),
     ("phi3-mini-4k", 3_821_079_552),
     ("phi4", 14_659_507_200),
+    ("starcoder2-3b", 3_030_371_328),
 ];
 
 fn bytes(plan: &Json, category: &str) -> f64 {

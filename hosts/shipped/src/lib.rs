@@ -11,6 +11,7 @@ use {
     espalier_granite as _, espalier_hqq as _, espalier_int4 as _, espalier_llama as _,
     espalier_lora as _, espalier_mistral as _, espalier_mxfp4 as _, espalier_nf4 as _,
     espalier_phi3 as _, espalier_qwen2 as _, espalier_qwen3 as _, espalier_single as _,
+    espalier_starcoder2 as _,
 };
 
 /// The options among which `host quantize --auto-bits` chooses by default.

@@ -13,7 +13,7 @@ const DIALECT: Dialect = Dialect {
     window: Window::EveryLayer { default: None },
     defaults: Defaults {
         max_positions: 4096,
-        rms_norm_eps: 1e-5,
+        norm_eps: 1e-5,
         ..PLAIN.defaults
     },
     fused_projections: true,

@@ -18,7 +18,7 @@ import transformers
 from transformers import AutoConfig
 
 FAMILIES = [
-    "llama", "mistral", "qwen2", "qwen3", "granite", "gemma2", "gemma3_text", "phi3",
+    "llama", "mistral", "qwen2", "qwen3", "granite", "gemma2", "gemma3_text", "phi3", "starcoder2",
 ]
 
 

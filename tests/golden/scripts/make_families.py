@@ -30,9 +30,10 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 FROM = Path(sys.argv[1]) / "families"
 OUT = Path(sys.argv[2]) / "families"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+UNGATED = ["q_proj", "k_proj", "v_proj", "o_proj", "c_fc", "c_proj"]
 FUSED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 # Those that are also trained with LoRA over a base of 4 bits.
-PACKED = ("gemma2", "phi3", "gemma3")
+PACKED = ("gemma2", "phi3", "gemma3", "starcoder2")
 ADAMW = dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 STEPS = 20
 
@@ -107,7 +108,7 @@ def full(name, out):
 
 def adapted(model, name):
     """The model with the golden first adapter, and the adapter's params."""
-    targets = FUSED if name == "phi3" else TARGETS
+    targets = {"phi3": FUSED, "starcoder2": UNGATED}.get(name, TARGETS)
     config = LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM")
     model = get_peft_model(model, config, autocast_adapter_dtype=False).train()
     first = load_file(FROM / name / "lora_init.safetensors")

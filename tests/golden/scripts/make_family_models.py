@@ -27,6 +27,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Starcoder2Config,
+    Starcoder2ForCausalLM,
 )
 
 OUT = Path(sys.argv[1]) / "families"
@@ -117,6 +119,10 @@ MODELS = {
                 },
             },
         ),
+    ),
+    "starcoder2": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config(**SMALL, rope_parameters=ROPE),
     ),
 }
 RANK = 4
