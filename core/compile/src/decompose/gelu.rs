@@ -1,7 +1,8 @@
 //! `gelu` and its gradient from `erf` and `exp`, or `sigmoid`, with products and sums.
 //!
-//! Exact: `y = (x + x e) / 2` with `e = erf(x / sqrt(2))`; `dx = dy (1 / 2 + e / 2 + x p)` with `p =
-//! e^(-x^2 / 2) / sqrt(2 pi)`. By the hyperbolic tangent: as `geglu_tanh`, without the other factor.
+//! Exact: `y = (x + x e) / 2` with `e = erf(x / sqrt(2))`; `dx = dy (1 / 2 + e / 2 + x p)` with
+//! `p = e^(-x^2 / 2) / sqrt(2 pi)`. By the hyperbolic tangent: as `geglu_tanh`, without the other
+//! factor.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 

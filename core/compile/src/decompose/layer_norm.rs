@@ -1,7 +1,7 @@
 //! `layer_norm` and its gradients from sums of columns, `rsqrt`, sums and products.
 //!
-//! With `c = x - sum(x) / D`, `r = 1 / sqrt(sum(c^2) / D + eps)` and `n = c r`: `y = n w + b`; `dx =
-//! r (g - sum(g) / D - n sum(g n) / D)` with `g = dy w`; `dw = sum_t dy n`.
+//! With `c = x - sum(x) / D`, `r = 1 / sqrt(sum(c^2) / D + eps)` and `n = c r`: `y = n w + b`;
+//! `dx = r (g - sum(g) / D - n sum(g n) / D)` with `g = dy w`; `dw = sum_t dy n`.
 
 use espalier_interface::Result;
 use espalier_interface::graph::{Attributes, ValueId};

@@ -71,6 +71,32 @@ fn gradients_of_slices_are_added_to_those_of_others() {
     );
 }
 
+/// The ops of the backward pass of a layer norm with a weight and a bias, and GELU.
+fn of_normed(trainable: [bool; 2]) -> Vec<String> {
+    let mut graph = Graph::new("normed");
+    let source = Source::Previous("hidden".to_owned());
+    let x = graph.input(source, [Dim::Tokens, Dim::Fixed(4)], DType::COMPUTE);
+    let (weight, bias) = (graph.param("n.weight", [4]), graph.param("n.bias", [4]));
+    let normed = op::layer_norm(&mut graph, x, weight, Some(bias), 1e-5);
+    let y = op::gelu(&mut graph, normed, op::GeluForm::Exact);
+    graph.output("hidden", y);
+    assert_eq!(graph.validate(), Ok(()));
+    let backward = differentiate(&mut placed(graph), &trainable, InputGradient::NotNeeded);
+    let backward = backward.expect("every op has a rule");
+    ops(&backward).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_layer_norm_s_weight_and_bias_have_gradients_of_their_own() {
+    assert_eq!(of_normed([false, false]), [""; 0]);
+    let gelu = "gelu_backward";
+    assert_eq!(of_normed([false, true]), [gelu, "bias_backward"]);
+    let of_weight = "layer_norm_weight_backward";
+    assert_eq!(of_normed([true, false]), [gelu, of_weight]);
+    let both = [gelu, of_weight, "bias_backward"];
+    assert_eq!(of_normed([true, true]), both);
+}
+
 #[test]
 fn an_op_without_a_rule_is_named() {
     let mut unit = residual();

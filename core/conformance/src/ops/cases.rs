@@ -4,7 +4,7 @@
 //! sum of the terms' absolute values (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
 //! edition, section 4.2); a product, quotient or square root by `u` of its own; `exp`, `log`,
 //! `sin`, `cos` and `tanh` are taken to be good to 4 `u`, twice what the best single-precision
-//! libraries promise; of `erf` see [`super::elementwise`]. Bounds are the sums of these to first order.
+//! libraries promise, `erf` to 8 `u` of 1. Bounds are the sums of these to first order.
 
 pub mod adapted;
 pub mod arithmetic;

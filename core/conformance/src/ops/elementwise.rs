@@ -9,7 +9,7 @@ use super::dice::Dice;
 use super::draw::Draw;
 use super::op_check::OpCheck;
 use super::oracle::erf;
-use super::rounding::{U, nearest};
+use super::rounding::{ERROR_OF_ERF, U, nearest};
 
 /// Their checks.
 pub(super) const OPS: &[OpCheck] = &[
@@ -66,10 +66,6 @@ pub fn sigmoid(x: f64) -> f64 {
 pub fn tanh(x: f64) -> f64 {
     x.tanh()
 }
-
-/// The error of `erf`, of 1. Fast libraries compute it by Abramowitz and Stegun's 7.1.26, which is
-/// good to 1.5e-7, with roundings of a polynomial and an `e^x`.
-pub(super) const ERROR_OF_ERF: f64 = 8.0 * U;
 
 /// `1 / sqrt(alpha x + beta)`.
 pub fn rsqrt(x: f64, [alpha, beta]: [f64; 2]) -> f64 {

@@ -8,6 +8,10 @@ pub const U: f64 = 1.0 / 16_777_216.0;
 /// The least normal f32. A device may take smaller numbers as zero.
 pub const LEAST: f64 = f32::MIN_POSITIVE as f64;
 
+/// The error of the error function, of 1. Fast libraries compute it by Abramowitz and Stegun's
+/// 7.1.26, which is good to 1.5e-7, with roundings of a polynomial and an `e^x`.
+pub const ERROR_OF_ERF: f64 = 8.0 * U;
+
 /// How far a sum moves where one factor of each term is rounded to bf16 first, as matrix units need
 /// it. `sum` and `squares` are the sums of the terms' magnitudes and of their squares.
 ///

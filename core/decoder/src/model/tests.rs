@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{AttentionBias, Defaults, Dialect, GemmaLine, Window, describe};
+use crate::{AttentionBias, Defaults, Dialect, FeedForward, GemmaLine, Norm, Window, describe};
 
 fn tiny() -> Json {
     json!({
@@ -225,6 +225,54 @@ fn head_norms_stand_between_projection_and_rotation() {
     assert_eq!(
         ops[4..9],
         ["rms_norm", "rms_norm", "rope", "rope", "attention"]
+    );
+}
+
+#[test]
+fn layer_norms_have_biases_and_a_part_without_a_gate_has_two_projections() {
+    let dialect = Dialect {
+        attention_bias: AttentionBias::UseBias,
+        mlp_bias: false,
+        norm: Norm::Layer,
+        feed_forward: FeedForward::Gelu,
+        ..Dialect::plain("llama")
+    };
+    let mut config = tiny();
+    config["hidden_act"] = json!("gelu");
+    config["rms_norm_eps"] = json!(null);
+    let model = describe(&config, &dialect).expect("allowed");
+    model.validate().expect("it agrees with itself");
+    let layer = "layer_norm linear linear linear rope rope attention linear add layer_norm linear \
+                 gelu linear add";
+    assert_eq!(ops(&model.graphs[1]).join(" "), layer);
+    let gelu = &model.graphs[1].nodes[11].attributes;
+    assert_eq!(gelu.text("approximate"), Some("none"));
+    for (name, found) in [
+        ("model.layers.1.input_layernorm.bias", &[64][..]),
+        ("model.layers.1.self_attn.o_proj.bias", &[64]),
+        ("model.layers.1.mlp.c_fc.bias", &[176]),
+        ("model.layers.1.mlp.c_proj.weight", &[64, 176]),
+        ("model.norm.bias", &[64]),
+    ] {
+        assert_eq!(shape(&model, name), found, "{name}");
+    }
+    config["use_bias"] = json!(false);
+    let model = describe(&config, &dialect).expect("allowed");
+    let biases = model
+        .params
+        .iter()
+        .filter(|param| param.name.ends_with(".bias"));
+    assert!(
+        biases
+            .clone()
+            .all(|param| param.name.ends_with("norm.bias"))
+    );
+    assert_eq!(biases.count(), 5);
+    config["attention_bias"] = json!(true);
+    let error = describe(&config, &dialect).expect_err("another key");
+    assert!(
+        error.message.contains("`attention_bias` is true"),
+        "{error}"
     );
 }
 

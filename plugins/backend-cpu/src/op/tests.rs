@@ -1,6 +1,7 @@
 //! Every op launched through the device equals its kernel.
 
 mod attention;
+mod layer_norm;
 
 use espalier_interface::graph::Dim::{Fixed, Tokens};
 use espalier_interface::random::{self, Purpose};
@@ -39,12 +40,9 @@ fn norms<E: Element>(group: usize) {
     );
     let mut y = vec![E::default(); t * d];
     kernels::rms_norm::rms_norm(&Serial, Rounded, &x, &w, 1e-5, &mut y);
-    let rig = Rig::new("rms_norm", t)
-        .input(rows(&x, d))
-        .param(&[group as u64], &w);
-    let rig = rig
-        .output(rows(&normal::<E>(t * d, 9), d))
-        .with("eps", 1e-5);
+    let rig = Rig::new("rms_norm", t).input(rows(&x, d));
+    let rig = rig.param(&[group as u64], &w).with("eps", 1e-5);
+    let rig = rig.output(rows(&normal::<E>(t * d, 9), d));
     assert_eq!(numbers::<E>(&rig.run().unwrap()[0]), y);
 
     kernels::rms_norm::rms_norm_backward(

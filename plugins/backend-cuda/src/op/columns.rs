@@ -84,8 +84,8 @@ impl ColumnSums {
         4 * rows.div_ceil(ROWS).max(1) * width
     }
 
-    /// Sums `dy`, times `x` and its rows' `factors` where they are there, of rows of `width` columns.
-    /// `partial` is the address of the workspace.
+    /// Sums `dy`, times `x` and its rows' `factors` where they are there, of rows of `width`
+    /// columns. `partial` is the address of the workspace.
     ///
     /// # Errors
     /// `DEVICE`.

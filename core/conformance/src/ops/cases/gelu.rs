@@ -8,10 +8,9 @@ use super::{COMPUTE, ROWS, rows};
 use crate::ops::case::{Near, OpCase};
 use crate::ops::dice::Dice;
 use crate::ops::draw::Draw;
-use crate::ops::elementwise::ERROR_OF_ERF;
 use crate::ops::op_check::OpCheck;
 use crate::ops::oracle::{self, gelu_of, normal_density, sigmoid};
-use crate::ops::rounding::{LEAST, U};
+use crate::ops::rounding::{ERROR_OF_ERF, LEAST, U};
 
 /// The checks.
 pub const OPS: &[OpCheck] = &[
