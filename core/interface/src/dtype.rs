@@ -26,6 +26,8 @@ impl DType {
     pub const I32: DType = DType(17);
     /// 8-bit signed integer.
     pub const I8: DType = DType(18);
+    /// 16-bit signed integer; also packed codes of 9 to 16 bits, whose sign has no meaning.
+    pub const I16: DType = DType(19);
     /// 8-bit unsigned integer; also packed codes.
     pub const U8: DType = DType(24);
     /// In a graph: the compute dtype of the run, resolved by the core.
@@ -34,7 +36,7 @@ impl DType {
     /// mode.
     pub const REDUCE: DType = DType(257);
 
-    const NAMES: [(DType, &'static str, u64); 12] = [
+    const NAMES: [(DType, &'static str, u64); 13] = [
         (DType::F64, "f64", 8),
         (DType::F32, "f32", 4),
         (DType::BF16, "bf16", 2),
@@ -43,6 +45,7 @@ impl DType {
         (DType::F8_E5M2, "f8_e5m2", 1),
         (DType::I64, "i64", 8),
         (DType::I32, "i32", 4),
+        (DType::I16, "i16", 2),
         (DType::I8, "i8", 1),
         (DType::U8, "u8", 1),
         (DType::COMPUTE, "compute", 0),

@@ -2,6 +2,7 @@
 //!
 //! A weight is `[N, M]`, row major; element `(r, c)` has the flat index `i = r M + c`.
 
+mod code_rows;
 mod codes;
 mod decode;
 mod device_code;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::DType;
 
+pub use code_rows::{CodeRows, CodeRun, RowOrder};
 pub use codes::{BitOrder, Codes};
 pub use device_code::DeviceCode;
 pub use steps::{Step, ValueSource, hadamard};

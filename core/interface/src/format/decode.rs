@@ -86,7 +86,7 @@ impl Format {
                 len,
             } => {
                 let parts = codes.iter().zip(codebooks).map(|(codes, &codebook)| {
-                    let code = u64::from(codes.read(segments[codes.segment], flat / len));
+                    let code = u64::from(codes.read_wide(segments[codes.segment], flat / len));
                     self.number(segments, codebook, code * len + flat % len)
                 });
                 parts.reduce(|sum, part| sum + part).unwrap_or(0.0)

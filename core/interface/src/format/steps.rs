@@ -25,7 +25,7 @@ pub enum ValueSource {
     /// rounded to f32, of `codebooks[k][code_k[v] * len + lane]`. With several codebooks each
     /// after the first holds residuals (AQLM's additive codes; VPTQ's residual stages).
     Vectors {
-        /// The codes of each codebook, one per vector.
+        /// The codes of each codebook, one per vector, of at most 16 bits.
         codes: Vec<Codes>,
         /// Indices of the segments of the codebooks: each of `2^bits` vectors, `[2^bits, len]`,
         /// in f32, bf16 or f16.
@@ -159,7 +159,8 @@ impl Format {
     /// The decoding as a source and steps, whichever way it is described: a codebook is a table
     /// times its scale, an affine one the code less its zero point, times its scale. Layouts that
     /// two descriptions share have one: a stream of 1, 2, 4 or 8 bits is in the order `LowFirst`,
-    /// groups that fill their rows are `Flat`. `None` for [`Decoding::Callback`].
+    /// rows of codes without bytes between them are none, and groups that fill their rows are
+    /// `Flat`. `None` for [`Decoding::Callback`].
     pub fn stages(&self) -> Option<(ValueSource, Vec<Step>)> {
         let (mut source, mut steps) = match &self.decoding {
             Decoding::Codebook {

@@ -1,7 +1,8 @@
 //! Checks that the parts of a format fit each other, before anything is allocated for it.
 
 use super::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, ValueSource,
+    BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, Format, SegmentSpec, Step,
+    ValueSource,
 };
 use crate::{DType, PluginError, Result};
 
@@ -9,10 +10,34 @@ use crate::{DType, PluginError, Result};
 const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 impl Format {
-    /// Most bytes of a packed weight of `elements` elements: more than twice its size in f64 is a
-    /// mistake.
-    fn most_bytes(elements: u64) -> u64 {
-        elements.saturating_mul(16).saturating_add(1 << 16)
+    /// Most bytes of a packed weight of `elements` elements: more than twice its size in f64 beside
+    /// its codebooks is a mistake.
+    fn most_bytes(&self, elements: u64) -> u64 {
+        let most = elements.saturating_mul(16).saturating_add(1 << 16);
+        most.saturating_add(self.codebook_bytes())
+    }
+
+    /// Bytes of the vectors for which codes can stand.
+    fn codebook_bytes(&self) -> u64 {
+        let Decoding::Steps {
+            source:
+                ValueSource::Vectors {
+                    codes,
+                    codebooks,
+                    len,
+                },
+            ..
+        } = &self.decoding
+        else {
+            return 0;
+        };
+        let stages = codes.iter().zip(codebooks).take(Self::MOST_SEGMENTS);
+        let bytes = stages.map(|(codes, &codebook)| {
+            let width = self.segments.get(codebook).map_or(0, |x| x.dtype.bytes());
+            let vectors = 1u64 << codes.bits.min(Codes::MOST_BITS);
+            width * vectors * (*len).min(ValueSource::LONGEST_VECTOR)
+        });
+        bytes.sum()
     }
 
     /// Checks that the description does not contradict itself.
@@ -98,7 +123,7 @@ impl Format {
             ));
         }
         for (codes, &codebook) in codes.iter().zip(codebooks) {
-            self.check_codes(codes, elements.div_ceil(len))?;
+            self.check_wide_codes(codes, elements.div_ceil(len))?;
             self.check_segment(codebook, len << codes.bits, &NUMBERS, "codebook")?;
         }
         Ok(())
@@ -174,12 +199,12 @@ impl Format {
                 spec.name, spec.dtype
             ));
         }
-        if self.bytes() > Self::most_bytes(elements) {
+        let most = self.most_bytes(elements);
+        if self.bytes() > most {
             return self.fail(format!(
-                "{} bytes for the {elements} elements of {:?}, expected at most {}",
+                "{} bytes for the {elements} elements of {:?}, expected at most {most}",
                 self.bytes(),
                 self.shape,
-                Self::most_bytes(elements)
             ));
         }
         Ok(())
@@ -205,24 +230,64 @@ impl Format {
         Ok(())
     }
 
+    /// Checks codes of elements.
     fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
-        if !codes.is_packable() {
+        if codes.are_wide() {
             return self.fail(format!(
-                "codes of {} bits; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split words or as a \
-                 stream",
+                "codes of {} bits, expected at most 8: wider ones stand for vectors, as those of a \
+                 source `vectors`",
                 codes.bits
             ));
         }
-        if let BitOrder::Split { words } = codes.order
-            && words.saturating_mul(codes.per_word()) < elements
-        {
+        self.check_wide_codes(codes, elements)
+    }
+
+    /// Checks codes of at most 16 bits.
+    fn check_wide_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
+        if !codes.is_packable() {
             return self.fail(format!(
-                "codes split over {words} words of {} slots, expected room for {elements}",
-                codes.per_word()
+                "codes of {} bits in order {:?}; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split \
+                 words or as a stream, and for vectors 9 to {} in words of 16 bits or as a stream",
+                codes.bits,
+                codes.order,
+                Codes::MOST_BITS
             ));
+        }
+        match codes.order {
+            BitOrder::Split { words } if words.saturating_mul(codes.per_word()) < elements => {
+                return self.fail(format!(
+                    "codes split over {words} words of {} slots, expected room for {elements}",
+                    codes.per_word()
+                ));
+            }
+            BitOrder::Rows(rows) => self.check_rows(codes, rows)?,
+            _ => {}
         }
         let least = codes.words(elements);
         self.check_segment(codes.segment, least, &[codes.dtype()], "codes")
+    }
+
+    fn check_rows(&self, codes: &Codes, rows: CodeRows) -> Result<()> {
+        let (row, width) = (codes.of_row(rows), codes.dtype().bytes());
+        let least = row.words(rows.codes).saturating_mul(width);
+        if rows.codes == 0 || rows.bytes < least {
+            return self.fail(format!(
+                "rows of {} codes of {} bits in {} bytes each, expected at least 1 code and \
+                 {} bytes",
+                rows.codes,
+                codes.bits,
+                rows.bytes,
+                least.max(1)
+            ));
+        }
+        if !rows.bytes.is_multiple_of(width) || !rows.start.is_multiple_of(width) {
+            return self.fail(format!(
+                "rows of codes of {} bits from byte {} on and every {} bytes, expected multiples \
+                 of the {width} bytes of a word",
+                codes.bits, rows.start, rows.bytes
+            ));
+        }
+        Ok(())
     }
 
     /// Number of blocks of a weight of that shape.
@@ -283,7 +348,7 @@ impl Format {
                 let fills_words = matches!(codes.order, BitOrder::HighFirst | BitOrder::LowFirst);
                 if !fills_words || !matches!(codes.bits, 4 | 8) {
                     return self.fail(format!(
-                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are neither split nor a stream",
+                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are neither split nor a stream nor in rows",
                         codes.bits, codes.order
                     ));
                 }

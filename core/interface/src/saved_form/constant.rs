@@ -68,6 +68,7 @@ fn number_bytes(number: &Json, dtype: DType) -> Option<Vec<u8>> {
     Some(match dtype {
         DType::U8 => vec![u8::try_from(number).ok()?],
         DType::I8 => vec![i8::try_from(number).ok()? as u8],
+        DType::I16 => i16::try_from(number).ok()?.to_le_bytes().to_vec(),
         DType::I32 => i32::try_from(number).ok()?.to_le_bytes().to_vec(),
         DType::I64 => number.to_le_bytes().to_vec(),
         _ => return None,
@@ -78,6 +79,7 @@ fn number(dtype: DType, bytes: &[u8]) -> Option<Json> {
     Some(match dtype {
         DType::U8 => Json::from(*bytes.first()?),
         DType::I8 => Json::from(*bytes.first()? as i8),
+        DType::I16 => Json::from(i16::from_le_bytes(bytes.try_into().ok()?)),
         DType::I32 => Json::from(i32::from_le_bytes(bytes.try_into().ok()?)),
         DType::I64 => Json::from(i64::from_le_bytes(bytes.try_into().ok()?)),
         DType::F32 => Json::from(f32::from_le_bytes(bytes.try_into().ok()?)),
@@ -97,6 +99,7 @@ mod tests {
             (json!(4), DType::I32, 4i32.to_le_bytes().to_vec()),
             (json!(1), DType::U8, vec![1]),
             (json!(-3), DType::I8, vec![253]),
+            (json!(-3), DType::I16, vec![253, 255]),
             (json!(0.5), DType::F32, 0.5f32.to_le_bytes().to_vec()),
             (
                 json!([64, 192]),
@@ -116,6 +119,7 @@ mod tests {
     fn what_does_not_fit_is_nothing() {
         for (value, dtype) in [
             (json!(256), DType::U8),
+            (json!(40_000), DType::I16),
             (json!(0.5), DType::I32),
             (json!("é"), DType::U8),
             (json!("text"), DType::I32),

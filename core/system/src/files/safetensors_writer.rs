@@ -310,7 +310,7 @@ impl Layout {
 }
 
 /// Dtypes of the interface and of files.
-const DTYPES: [(DType, Dtype); 10] = [
+const DTYPES: [(DType, Dtype); 11] = [
     (DType::F64, Dtype::F64),
     (DType::F32, Dtype::F32),
     (DType::BF16, Dtype::BF16),
@@ -319,6 +319,7 @@ const DTYPES: [(DType, Dtype); 10] = [
     (DType::F8_E5M2, Dtype::F8_E5M2),
     (DType::I64, Dtype::I64),
     (DType::I32, Dtype::I32),
+    (DType::I16, Dtype::I16),
     (DType::I8, Dtype::I8),
     (DType::U8, Dtype::U8),
 ];

@@ -55,3 +55,39 @@ fn what_is_packed_is_read_in_every_width_and_order() {
         }
     }
 }
+
+#[test]
+fn wide_codes_and_rows_are_read_as_they_were_written() {
+    for bits in 1..=16 {
+        for order in [RowOrder::HighFirst, RowOrder::LowFirst, RowOrder::Stream] {
+            let rows =
+                |codes, alignment| BitOrder::Rows(CodeRows::aligned(codes, bits, order, alignment));
+            for order in [
+                order.into(),
+                rows(7, 1),
+                rows(1, 2),
+                rows(16, 4),
+                rows(100, 32),
+            ] {
+                let mut codes = codes(bits, order);
+                if !codes.is_packable() {
+                    assert_eq!(bits, 3);
+                    continue;
+                }
+                let width = codes.dtype().bytes();
+                if let BitOrder::Rows(rows) = &mut codes.order {
+                    rows.bytes = rows.bytes.next_multiple_of(width);
+                    rows.start = 2;
+                }
+                let expected: Vec<u16> = (0..41u32)
+                    .map(|i| (i * 7919 + 7) as u16 & codes.wide_mask())
+                    .collect();
+                let len = codes.words(41) * codes.dtype().bytes();
+                let mut bytes = vec![0xff; len as usize];
+                codes.pack_wide(&expected, &mut bytes);
+                let found = (0..41).map(|i| codes.read_wide(&bytes, i));
+                assert!(found.eq(expected.iter().copied()), "{bits} {order:?}");
+            }
+        }
+    }
+}
