@@ -9,6 +9,7 @@ mod small_blocks;
 mod steps;
 mod vectors;
 mod weight;
+mod wide_codes;
 
 use std::ops::Range;
 

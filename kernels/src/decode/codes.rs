@@ -12,6 +12,37 @@ use crate::simd::vectorized;
 /// Where `bytes` ends before the last code.
 #[inline(always)]
 pub(super) fn unpack(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
+    each_row(bytes, layout, flat, out, unpack_row);
+}
+
+/// Calls `body(bytes, layout, flat, out)` for the codes with the flat indices `flat ..`: row by row
+/// where they have rows, each with the bytes from its beginning on and an index in it.
+#[inline(always)]
+pub(super) fn each_row<T>(
+    bytes: &[u8],
+    layout: &Codes,
+    flat: usize,
+    out: &mut [T],
+    body: impl Fn(&[u8], &Codes, usize, &mut [T]),
+) {
+    let mut done = 0;
+    while done < out.len() {
+        let run = layout.run((flat + done) as u64);
+        let len = run.left.min((out.len() - done) as u64) as usize;
+        let out = &mut out[done..done + len];
+        body(
+            &bytes[run.byte as usize..],
+            &run.codes,
+            run.first as usize,
+            out,
+        );
+        done += len;
+    }
+}
+
+/// [`unpack`] of codes without rows.
+#[inline(always)]
+fn unpack_row(bytes: &[u8], layout: &Codes, flat: usize, out: &mut [u8]) {
     match (layout.bits, layout.order) {
         (_, BitOrder::Split { .. }) => {
             split_runs(bytes, layout, flat, out, |out, code| *out = code as u8)
@@ -140,6 +171,23 @@ pub(super) fn look_up_packed(
     table: &[f32; 16],
     out: &mut [f32],
 ) {
+    if let BitOrder::Rows(_) = layout.order {
+        return each_row(bytes, layout, flat, out, |bytes, layout, flat, out| {
+            look_up_row(isa, bytes, layout, flat, table, out);
+        });
+    }
+    look_up_row(isa, bytes, layout, flat, table, out);
+}
+
+/// [`look_up_packed`] of codes without rows.
+fn look_up_row(
+    isa: Isa,
+    bytes: &[u8],
+    layout: &Codes,
+    flat: usize,
+    table: &[f32; 16],
+    out: &mut [f32],
+) {
     #[cfg(target_arch = "x86_64")]
     if isa.vectors() == Isa::Avx512
         && layout.bits == 4
@@ -160,7 +208,7 @@ pub(super) fn look_up_packed(
     look_up_unpacked(isa, bytes, layout, flat, table, out);
 }
 
-/// [`look_up_packed`] through one byte per code.
+/// [`look_up_row`] through one byte per code.
 fn look_up_unpacked(
     isa: Isa,
     bytes: &[u8],
@@ -325,54 +373,4 @@ unsafe fn avx2(table: &[f32; 16], codes: &[u8], out: &mut [f32]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_unpack_from_any_index() {
-        let bytes: Vec<u8> = (0..64u32).map(|i| (i * 83 + 7) as u8).collect();
-        for bits in 1..=8 {
-            for order in [
-                BitOrder::HighFirst,
-                BitOrder::LowFirst,
-                BitOrder::Split { words: 16 },
-                BitOrder::Split { words: 13 },
-                BitOrder::Stream,
-            ] {
-                let layout = Codes {
-                    segment: 0,
-                    bits,
-                    order,
-                };
-                if !layout.is_packable() {
-                    continue;
-                }
-                let most = match order {
-                    BitOrder::Split { words } => words * layout.per_word(),
-                    _ => 64,
-                };
-                for (flat, len) in [(0, 40), (1, 1), (3, 2), (5, 30), (7, 57), (8, 0)] {
-                    let mut out = vec![0; len.min(most as usize - flat)];
-                    unpack(&bytes, &layout, flat, &mut out);
-                    let expected = (flat..).map(|flat| layout.read(&bytes, flat as u64));
-                    assert!(out.iter().copied().zip(expected).all(|(x, y)| x == y));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn every_instruction_set_looks_up_the_same() {
-        let table: [f32; 16] = std::array::from_fn(|i| i as f32 * 0.3 - 2.0);
-        let codes: Vec<u8> = (0..77).map(|i| (i * 7 % 16) as u8).collect();
-        for &isa in Isa::available() {
-            let mut out = vec![0.0; 77];
-            look_up_16(isa, &table, &codes, &mut out);
-            assert!(
-                out.iter()
-                    .zip(&codes)
-                    .all(|(&x, &code)| x == table[usize::from(code)])
-            );
-        }
-    }
-}
+mod tests;

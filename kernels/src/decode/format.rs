@@ -10,13 +10,13 @@ pub struct FormatDecoder {
     /// else a source without steps.
     pub(super) format: Format,
     pub(super) table: CodeTable,
-    /// What follows.
+    /// What follows, up to a product with a Hadamard matrix.
     pub(super) steps: Vec<Step>,
-    /// What follows a product with a Hadamard matrix, which ends those steps.
-    pub(super) rotated: Option<Rotated>,
+    /// Each of those products, in their order, with what follows it.
+    pub(super) rotations: Vec<Rotated>,
 }
 
-/// A product of runs with a Hadamard matrix, and the steps after it.
+/// A product of runs with a Hadamard matrix, and the steps after it up to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Rotated {
     pub(super) size: usize,
@@ -62,7 +62,7 @@ impl FormatDecoder {
             ValueSource::Count { .. } | ValueSource::Vectors { .. } => CodeTable::Count,
         };
         let (decoding, mut steps) = with_first_blocks(source, steps);
-        let rotated = rotated(format, &mut steps)?;
+        let rotations = rotations(&mut steps);
         let format = Format {
             decoding,
             ..format.clone()
@@ -71,32 +71,27 @@ impl FormatDecoder {
             format,
             table,
             steps,
-            rotated,
+            rotations,
         })
     }
 }
 
-/// Cuts `steps` at their product with a Hadamard matrix.
-fn rotated(format: &Format, steps: &mut Vec<Step>) -> Result<Option<Rotated>> {
-    let mut places = steps
-        .iter()
-        .enumerate()
-        .filter_map(|(at, step)| match step {
-            Step::Hadamard { size } => Some((at, *size as usize)),
-            _ => None,
-        });
-    let Some((at, size)) = places.next() else {
-        return Ok(None);
-    };
-    if places.next().is_some() {
-        return Err(PluginError::unsupported(format!(
-            "quantizer `{}` describes two products with Hadamard matrices: one is decoded",
-            format.quantizer
-        )));
+/// Cuts `steps` at their products with Hadamard matrices.
+fn rotations(steps: &mut Vec<Step>) -> Vec<Rotated> {
+    let mut rotations: Vec<Rotated> = Vec::new();
+    let mut before = Vec::new();
+    for step in steps.drain(..) {
+        match (step, rotations.last_mut()) {
+            (Step::Hadamard { size }, _) => rotations.push(Rotated {
+                size: size as usize,
+                steps: Vec::new(),
+            }),
+            (step, Some(rotated)) => rotated.steps.push(step),
+            (step, None) => before.push(step),
+        }
     }
-    let after = steps.split_off(at + 1);
-    steps.truncate(at);
-    Ok(Some(Rotated { size, steps: after }))
+    *steps = before;
+    rotations
 }
 
 /// A decoding that has passes of its own, and the steps after it.

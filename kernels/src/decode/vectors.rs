@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use super::PackedWeight;
 use super::codes::unpack;
 use super::weight::RUN;
+use super::wide_codes::unpack_wide;
 use crate::element::Element;
 use crate::simd::vectorized;
 
@@ -21,31 +22,50 @@ impl PackedWeight<'_> {
         out: &mut [f32],
     ) {
         let (first, end) = (flat / len, (flat + out.len()).div_ceil(len));
-        let mut codes = [0u8; RUN];
-        let codes = &mut codes[..end - first];
+        let (mut codes, mut wide) = ([0u8; RUN], [0u16; RUN]);
+        let (codes, wide) = (&mut codes[..end - first], &mut wide[..end - first]);
         for (stage, (layout, &codebook)) in stages.enumerate() {
             let bytes = self.segment(layout.segment);
-            vectorized(
-                #[inline(always)]
-                || unpack(bytes, layout, first, codes),
-            );
-            let bytes = self.segment(codebook);
             let place = (len, flat % len, stage == 0);
-            match self.dtype(codebook) {
-                DType::F32 => sum(bytes, f32::from_le_bytes, codes, place, out),
-                DType::BF16 => sum(bytes, |x| bf16::from_le_bytes(x).load(), codes, place, out),
-                _ => sum(bytes, |x| f16::from_le_bytes(x).load(), codes, place, out),
+            if layout.are_wide() {
+                vectorized(
+                    #[inline(always)]
+                    || unpack_wide(bytes, layout, first, wide),
+                );
+                self.sum(codebook, wide, place, out);
+            } else {
+                vectorized(
+                    #[inline(always)]
+                    || unpack(bytes, layout, first, codes),
+                );
+                self.sum(codebook, codes, place, out);
             }
+        }
+    }
+
+    /// [`sum`] of the vectors of a segment.
+    fn sum<C: Copy + Into<usize>>(
+        &self,
+        codebook: usize,
+        codes: &[C],
+        place: (usize, usize, bool),
+        out: &mut [f32],
+    ) {
+        let bytes = self.segment(codebook);
+        match self.dtype(codebook) {
+            DType::F32 => sum(bytes, f32::from_le_bytes, codes, place, out),
+            DType::BF16 => sum(bytes, |x| bf16::from_le_bytes(x).load(), codes, place, out),
+            _ => sum(bytes, |x| f16::from_le_bytes(x).load(), codes, place, out),
         }
     }
 }
 
 /// Adds the vectors of `codes` to `out`, or writes them where they are the first; `out` begins
 /// `skipped` elements after the first vector's beginning.
-fn sum<const BYTES: usize>(
+fn sum<const BYTES: usize, C: Copy + Into<usize>>(
     codebook: &[u8],
     read: impl Fn([u8; BYTES]) -> f32,
-    codes: &[u8],
+    codes: &[C],
     (len, skipped, is_first): (usize, usize, bool),
     out: &mut [f32],
 ) {
@@ -56,7 +76,7 @@ fn sum<const BYTES: usize>(
             let (mut done, mut lane) = (0, skipped);
             for &code in codes {
                 let end = (done + len - lane).min(out.len());
-                let start = usize::from(code) * len + lane;
+                let start = code.into() * len + lane;
                 let vector = &numbers[start..start + end - done];
                 for (out, &number) in out[done..end].iter_mut().zip(vector) {
                     let number = read(number);

@@ -67,8 +67,8 @@ impl TileDecoder for PackedWeight<'_> {
             return;
         }
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
-            if let Some(rotated) = &self.decoder.rotated {
-                self.rotated(rotated, row, cols.start, out);
+            if !self.decoder.rotations.is_empty() {
+                self.rotated(&self.decoder.rotations, row, cols.start, out);
                 continue;
             }
             for (col, out) in (cols.start..).step_by(RUN).zip(out.chunks_mut(RUN)) {
@@ -83,7 +83,7 @@ impl TileDecoder for PackedWeight<'_> {
             Decoding::Affine { codes, blocks, .. } => (codes, blocks, true),
             Decoding::Steps { .. } | Decoding::Callback => return None,
         };
-        if !self.decoder.steps.is_empty() || self.decoder.rotated.is_some() {
+        if !self.decoder.steps.is_empty() || !self.decoder.rotations.is_empty() {
             return None;
         }
         let table = match &self.decoder.table {
@@ -94,6 +94,7 @@ impl TileDecoder for PackedWeight<'_> {
         let (block, width) = (self.piece(*blocks)?, self.size().1);
         let lie_side_by_side = match codes.order {
             BitOrder::Split { words } => codes.bits != 3 && words.is_multiple_of(width as u64),
+            BitOrder::Rows(_) => false,
             _ => codes.bits == 4,
         };
         let whole = block.is_multiple_of(16) && width > 0 && width.is_multiple_of(block);
@@ -159,15 +160,19 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Decodes elements of `row` from `col` on by whole runs of a Hadamard matrix.
-    fn rotated(&self, rotated: &Rotated, row: usize, col: usize, out: &mut [f32]) {
+    /// Decodes elements of `row` from `col` on, after the last of `rotations`: by whole runs of its
+    /// Hadamard matrix, each after the rotations before. Without any, at most [`RUN`] elements.
+    fn rotated(&self, rotations: &[Rotated], row: usize, col: usize, out: &mut [f32]) {
+        let Some((rotated, before)) = rotations.split_last() else {
+            return self.steps(row, col, out);
+        };
         let end = col + out.len();
         let (first, last) = (col / rotated.size, end.div_ceil(rotated.size));
         let whole = first * rotated.size..last * rotated.size;
         let mut values = [0.0; RUN];
         for start in whole.clone().step_by(RUN) {
             let values = &mut values[..RUN.min(whole.end - start)];
-            self.steps(row, start, values);
+            self.rotated(before, row, start, values);
             vectorized(
                 #[inline(always)]
                 || values.chunks_exact_mut(rotated.size).for_each(hadamard),

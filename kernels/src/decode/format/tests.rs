@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use espalier_interface::DType;
-use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, SegmentSpec, TableScale};
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, CodeRows, Codes, RowOrder, SegmentSpec, TableScale,
+};
 use half::{bf16, f16};
 
 use super::super::{PackedWeight, TileDecoder};
@@ -61,6 +63,9 @@ fn bytes(spec: &SegmentSpec) -> Vec<u8> {
         DType::F32 => x.flat_map(f32::to_le_bytes).collect(),
         DType::BF16 => x.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
         DType::F16 => x.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
+        DType::I16 => x
+            .flat_map(|x| ((x * 1e6) as i32 as u16).to_le_bytes())
+            .collect(),
         DType::I32 => x
             .flat_map(|x| ((x * 1e9) as i32 & 0x3fff_ffff).to_le_bytes())
             .collect(),
@@ -205,33 +210,132 @@ fn each_format(shape: [u64; 2], mut body: impl FnMut(&Format, &[&[u8]])) {
     }
 }
 
+/// Requires the bits of the reference decoder in some windows, on every instruction set.
+fn assert_same(format: &Format, segments: &[&[u8]]) {
+    let decoder = FormatDecoder::new(format).expect("it is described");
+    let last = format.shape[1];
+    for (rows, cols) in [(0..3u64, 0..last), (1..2, 5..last - 33), (2..3, 17..17)] {
+        let len = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
+        let mut expected = vec![0.0; len];
+        format
+            .decode(segments, rows.clone(), cols.clone(), &mut expected)
+            .expect("it is described");
+        for &isa in Isa::available() {
+            let weight = PackedWeight {
+                isa,
+                ..decoder.weight(segments)
+            };
+            let mut found = vec![1.0; len];
+            let window = |r: &Range<u64>| r.start as usize..r.end as usize;
+            weight.decode(window(&rows), window(&cols), &mut found);
+            let same = found
+                .iter()
+                .zip(&expected)
+                .all(|(x, y)| x.to_bits() == y.to_bits());
+            assert!(same, "{:?} {isa:?}", format.decoding);
+        }
+    }
+}
+
 #[test]
 fn equals_the_reference_decoder_bit_for_bit() {
     for shape in [[7, 333], [3, 520]] {
-        each_format(shape, |format, segments| {
-            let decoder = FormatDecoder::new(format).expect("it is described");
-            for (rows, cols) in [(0..3u64, 0..shape[1]), (1..2, 5..300), (2..3, 17..17)] {
-                let len = ((rows.end - rows.start) * (cols.end - cols.start)) as usize;
-                let mut expected = vec![0.0; len];
-                format
-                    .decode(segments, rows.clone(), cols.clone(), &mut expected)
-                    .expect("it is described");
-                for &isa in Isa::available() {
-                    let weight = PackedWeight {
-                        isa,
-                        ..decoder.weight(segments)
-                    };
-                    let mut found = vec![1.0; len];
-                    let window = |r: &Range<u64>| r.start as usize..r.end as usize;
-                    weight.decode(window(&rows), window(&cols), &mut found);
-                    let same = found
-                        .iter()
-                        .zip(&expected)
-                        .all(|(x, y)| x.to_bits() == y.to_bits());
-                    assert!(same, "{:?} {isa:?}", format.decoding);
+        each_format(shape, assert_same);
+    }
+}
+
+/// A format of that shape, with random bytes and finite numbers.
+fn described(shape: [u64; 2], codes: &Codes, decoding: Decoding) -> (Format, Vec<Vec<u8>>) {
+    let segments = segments(codes, shape[0] * shape[1], shape[0] * shape[1], DType::F16);
+    let data = segments.iter().map(bytes).collect();
+    let format = Format {
+        quantizer: "test".to_owned(),
+        shape,
+        segments,
+        decoding,
+    };
+    (format, data)
+}
+
+#[test]
+fn codes_in_rows_equal_the_reference_decoder_bit_for_bit() {
+    let shape = [5, 296];
+    for bits in 1..=8 {
+        for (row, order, alignment) in [
+            (296, RowOrder::LowFirst, 64),
+            (37, RowOrder::HighFirst, 1),
+            (50, RowOrder::Stream, 4),
+        ] {
+            let codes = Codes {
+                segment: 0,
+                bits,
+                order: BitOrder::Rows(CodeRows::aligned(row, bits, order, alignment)),
+            };
+            if !codes.is_packable() {
+                continue;
+            }
+            for blocks in [64, 24].map(|size| BlockMap::Flat { size }) {
+                for decoding in decodings(&codes, blocks, shape[1]) {
+                    let (format, data) = described(shape, &codes, decoding);
+                    let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+                    assert_same(&format, &data);
                 }
             }
-        });
+        }
+    }
+}
+
+#[test]
+fn wide_codes_of_vectors_equal_the_reference_decoder_bit_for_bit() {
+    let shape = [3, 296];
+    for bits in [9, 12, 15, 16] {
+        let rows = |order| BitOrder::Rows(CodeRows::aligned(5, bits, order, 6));
+        for order in [
+            BitOrder::LowFirst,
+            BitOrder::HighFirst,
+            BitOrder::Stream,
+            rows(RowOrder::LowFirst),
+            rows(RowOrder::Stream),
+        ] {
+            let codes = Codes {
+                segment: 0,
+                bits,
+                order,
+            };
+            let decoding = vectors(&codes, BlockMap::Flat { size: 64 }, shape[1]);
+            let (format, data) = described(shape, &codes, decoding);
+            let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            assert_same(&format, &data);
+        }
+    }
+}
+
+#[test]
+fn products_with_several_hadamard_matrices_equal_the_reference_decoder() {
+    let shape = [3, 512];
+    let codes = Codes {
+        segment: 0,
+        bits: 4,
+        order: BitOrder::LowFirst,
+    };
+    let values = || BlockValues::Stored { segment: 1 };
+    let times = |blocks| Step::Times {
+        blocks,
+        values: values(),
+    };
+    let groups = BlockMap::Groups { size: 24 };
+    let each = |size| Step::Hadamard { size };
+    for steps in [
+        vec![each(256), each(2)],
+        vec![times(groups), each(4), times(BlockMap::Columns), each(128)],
+        vec![each(8), times(groups), each(64), each(8), times(groups)],
+    ] {
+        let source = ValueSource::Count {
+            codes: codes.clone(),
+        };
+        let (format, data) = described(shape, &codes, Decoding::Steps { source, steps });
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        assert_same(&format, &data);
     }
 }
 
