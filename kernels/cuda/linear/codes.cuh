@@ -7,10 +7,10 @@
 
 enum CodeOrder { HIGH_FIRST, LOW_FIRST, STREAM };
 
-// BYTES bytes from an address that is a multiple of UNIT, their largest power of two up to 16, by loads of so many bytes.
-template <int BYTES, int WORDS>
+// BYTES bytes from an address that is a multiple of UNIT, their largest power of two up to ALIGNMENT, by loads of so many bytes.
+template <int BYTES, int ALIGNMENT = 16, int WORDS>
 DEVICE void read_words(const uint8_t* from, uint32_t (&words)[WORDS]) {
-  constexpr int LOWEST = BYTES & -BYTES, UNIT = LOWEST > 16 ? 16 : LOWEST;
+  constexpr int LOWEST = BYTES & -BYTES, UNIT = LOWEST > ALIGNMENT ? ALIGNMENT : LOWEST;
   static_assert(WORDS == (BYTES + 3) / 4);
   if constexpr (UNIT == 16) {
 #pragma unroll
@@ -47,7 +47,10 @@ DEVICE uint32_t code_at(const uint8_t* bytes, uint64_t i) {
     int shift = (int)(bit % 8);
     uint32_t word = bytes[bit / 8];
     if (shift + BITS > 8) word |= (uint32_t)bytes[bit / 8 + 1] << 8;
+    if (shift + BITS > 16) word |= (uint32_t)bytes[bit / 8 + 2] << 16;
     return word >> shift & MASK;
+  } else if constexpr (BITS > 8) {
+    return ((const uint16_t*)bytes)[i] & MASK;
   } else {
     constexpr int SLOTS = 8 / BITS;
     int slot = (int)(i % SLOTS);
@@ -55,19 +58,20 @@ DEVICE uint32_t code_at(const uint8_t* bytes, uint64_t i) {
   }
 }
 
-// The N codes from code i on, a multiple of N, by loads as wide as they are.
-template <int BITS, CodeOrder ORDER, int N>
+// The N codes from code i on, a multiple of N, by loads as wide as they are, of at most ALIGNMENT bytes, of which the first byte's
+// address is a multiple.
+template <int BITS, CodeOrder ORDER, int ALIGNMENT = 16, int N>
 DEVICE void read_codes(const uint8_t* bytes, uint64_t i, uint32_t (&code)[N]) {
   constexpr uint32_t MASK = (1u << BITS) - 1;
-  // Bits from a code to the next.
-  constexpr int SLOTS = 8 / BITS, WIDTH = ORDER == STREAM ? BITS : 8 / SLOTS;
+  // Slots of a word, and bits from a code to the next.
+  constexpr int SLOTS = BITS > 8 ? 1 : 8 / BITS, WIDTH = ORDER == STREAM ? BITS : (BITS > 8 ? 16 : 8) / SLOTS;
   if constexpr (N * WIDTH % 8) {
 #pragma unroll
     for (int k = 0; k < N; k++) code[k] = code_at<BITS, ORDER>(bytes, i + k);
   } else {
     constexpr int BYTES = N * WIDTH / 8, WORDS = (BYTES + 3) / 4;
     uint32_t words[WORDS];
-    read_words<BYTES>(bytes + i * WIDTH / 8, words);
+    read_words<BYTES, ALIGNMENT>(bytes + i * WIDTH / 8, words);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       int bit = k * WIDTH;
@@ -75,6 +79,31 @@ DEVICE void read_codes(const uint8_t* bytes, uint64_t i, uint32_t (&code)[N]) {
       uint32_t word = words[bit / 32] >> bit % 32;
       if (bit % 32 + BITS > 32) word |= words[bit / 32 + 1] << (32 - bit % 32);
       code[k] = word & MASK;
+    }
+  }
+}
+
+// Code i of codes in rows. The three numbers of `rows` are the codes of a row, the bytes from a row to the next, and the byte of
+// the first.
+template <int BITS, CodeOrder ORDER>
+DEVICE uint32_t row_code_at(const uint8_t* segment, uint64_t i, const uint64_t* rows) {
+  uint64_t row = i / rows[0];
+  return code_at<BITS, ORDER>(segment + rows[2] + row * rows[1], i - row * rows[0]);
+}
+
+// The N codes from code i on, a multiple of N, of codes in rows: of a multiple of N codes, which begin at multiples of ALIGNMENT
+// bytes; or of any number of codes, where ALIGNMENT is 0.
+template <int BITS, CodeOrder ORDER, int ALIGNMENT, int N>
+DEVICE void read_row_codes(const uint8_t* segment, uint64_t i, const uint64_t* rows, uint32_t (&code)[N]) {
+  uint64_t row = i / rows[0], at = i - row * rows[0];
+  const uint8_t* from = segment + rows[2] + row * rows[1];
+  if constexpr (ALIGNMENT > 0) {
+    read_codes<BITS, ORDER, ALIGNMENT>(from, at, code);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      code[k] = code_at<BITS, ORDER>(from, at);
+      if (++at == rows[0]) at = 0, from += rows[1];
     }
   }
 }

@@ -11,7 +11,8 @@
 #endif
 
 struct Tables {
-  // Words of each list of codes that are split. They depend on the weight's shape, which sources do not.
+  // Words of each list of codes that are split, and the rows of those that have rows. They depend on the weight's shape, which
+  // sources do not.
   uint64_t words[TABLE_WORDS];
   // The values of codes, one table behind the other. Their number is even.
   float values[TABLE_VALUES];

@@ -2,8 +2,8 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, TableScale,
-    ValueSource,
+    BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, Format, RowOrder, SegmentSpec,
+    Step, TableScale, ValueSource,
 };
 use espalier_interface::random::{Purpose, key, philox};
 
@@ -181,6 +181,8 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
     let rotated = rotated.times(BlockMap::Columns, half);
     let vectors = || of().times(BlockMap::Rows, half);
     let stage = (8, low, half);
+    let wide = |bits, order| [(bits, order, half)];
+    let padded = BitOrder::Rows(CodeRows::aligned(shape[1], 3, RowOrder::Stream, 4));
     let formats = [
         ("minima of blocks", minima.count(4, low)),
         (
@@ -202,6 +204,18 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
             vectors().vectors(8, &[stage; 2]),
         ),
         ("a codebook of vectors of 6", vectors().vectors(6, &[stage])),
+        (
+            "vectors of 8 with codes of 16 bits",
+            vectors().vectors(8, &wide(16, low)),
+        ),
+        (
+            "vectors of 8 with a stream of 12 bits",
+            vectors().vectors(8, &wide(12, BitOrder::Stream)),
+        ),
+        (
+            "3 bits in a stream, rows at multiples of 4 bytes",
+            of().times(groups(64), half).count(3, padded),
+        ),
     ];
     let named = |(name, format): (&str, Format)| (name.to_owned(), format);
     formats.map(named).into()

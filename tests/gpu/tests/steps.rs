@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use espalier_backend_cuda::CudaBackend;
 use espalier_conformance::{Threads, ops};
-use espalier_interface::format::{BitOrder, BlockMap, Format};
+use espalier_interface::format::{BitOrder, BlockMap, CodeRows, Format, RowOrder};
 use espalier_interface::graph::Attributes;
 use espalier_interface::{
     Backend, DType, Device, KernelRequest, Operand, ParamOperand, WeightLayout,
@@ -41,6 +41,10 @@ fn filled(format: &Format) -> Vec<Vec<u8>> {
             DType::F16 => {
                 let halves = words.map(|word| (word & 0x8FFF) as u16 + (12 << 10));
                 halves.flat_map(u16::to_le_bytes).collect()
+            }
+            DType::I16 => {
+                let codes = words.map(|word| (word >> 13) as u16);
+                codes.flat_map(u16::to_le_bytes).collect()
             }
             DType::I32 => words.flat_map(u32::to_le_bytes).collect(),
             _ => words.map(|word| (word >> 13) as u8).collect(),
@@ -211,6 +215,63 @@ fn vectors_across_rows_have_the_references_values() {
                     .times(BlockMap::Rows, DType::F16)
                     .vectors(len, &stages[..count]);
                 cases.push((format!("{count} codebooks of {len}"), format));
+            }
+        }
+    }
+    assert_each(&cases);
+}
+
+#[test]
+fn vectors_with_wide_codes_have_the_references_values() {
+    let (low, stream) = (BitOrder::LowFirst, BitOrder::Stream);
+    let mut cases = Vec::new();
+    for shape in SHAPES {
+        for (len, bits, order) in [
+            (8, 16, low),
+            (4, 12, stream),
+            (6, 9, low),
+            (8, 13, stream),
+            (16, 16, stream),
+            (3, 11, stream),
+        ] {
+            let rows = |codes, order, alignment| {
+                BitOrder::Rows(CodeRows::aligned(codes, bits, order, alignment))
+            };
+            for order in [
+                order,
+                rows(7, RowOrder::Stream, 1),
+                rows(16, RowOrder::LowFirst, 6),
+            ] {
+                let format = StepFormat::new(shape)
+                    .times(BlockMap::Rows, DType::F16)
+                    .vectors(len, &[(bits, order, DType::F16), (8, low, DType::F32)]);
+                let name = format!("{bits} bits of vectors of {len}, {order:?}");
+                cases.push((name, format));
+            }
+        }
+    }
+    assert_each(&cases);
+}
+
+/// Rows of codes that begin at multiples of bytes: rows of the weight, and others, of whole runs
+/// and of parts.
+#[test]
+fn rows_of_codes_have_the_references_values() {
+    let mut cases = Vec::new();
+    for shape in SHAPES {
+        for (bits, order, alignment) in [
+            (4, RowOrder::LowFirst, 4),
+            (3, RowOrder::Stream, 1),
+            (2, RowOrder::HighFirst, 64),
+            (5, RowOrder::Stream, 2),
+            (8, RowOrder::LowFirst, 12),
+        ] {
+            for codes in [shape[1], 16, 5] {
+                let rows = CodeRows::aligned(codes, bits, order, alignment);
+                let format = StepFormat::new(shape)
+                    .times(BlockMap::Groups { size: 32 }, DType::F16)
+                    .count(bits, BitOrder::Rows(rows));
+                cases.push((format!("{bits} bits, {rows:?}"), format));
             }
         }
     }

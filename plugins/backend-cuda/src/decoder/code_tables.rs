@@ -11,7 +11,7 @@ use crate::tables::DeviceTable;
 /// kernel have at most 4096 bytes (CUDA C++ Programming Guide, "Function Parameters").
 const MOST_ARGUMENT_BYTES: usize = 3 * 256 * 4 + 64;
 
-/// Tables of a format, and the words of its codes that are split.
+/// Tables of a format, the words of its codes that are split, and the rows of those that have rows.
 #[derive(Clone, Default)]
 pub struct CodeTables {
     words: Vec<u64>,
@@ -34,7 +34,7 @@ impl CodeTables {
         self.values.len() - table.len()
     }
 
-    /// Adds the words of split codes. Returns their index.
+    /// Adds the words of split codes, or a number of rows. Returns its index.
     pub fn add_words(&mut self, words: u64) -> usize {
         self.words.push(words);
         self.words.len() - 1

@@ -1,7 +1,9 @@
 //! The stages of a described format -> the function that decodes its elements, in CUDA C++.
 //!
 //! The function is made of what `kernels/cuda/linear/steps.cuh` has. It depends on the weight's
-//! shape only where blocks do: tables and the words of split codes are arguments.
+//! shape only where blocks do: tables, the words of split codes and the rows of codes are arguments.
+
+mod codes;
 
 use espalier_interface::DType;
 use espalier_interface::format::{
@@ -107,7 +109,7 @@ fn is_lean(source: &ValueSource, steps: &[Step], columns: u64) -> bool {
     let is_plain = match source {
         ValueSource::Table { codes, .. } | ValueSource::Count { codes } => match codes.order {
             BitOrder::HighFirst | BitOrder::LowFirst => codes.bits.is_power_of_two(),
-            BitOrder::Split { .. } | BitOrder::Stream => false,
+            BitOrder::Split { .. } | BitOrder::Stream | BitOrder::Rows(_) => false,
         },
         ValueSource::Vectors { .. } => false,
     };
@@ -138,47 +140,6 @@ impl Writer<'_> {
             } => return self.vectors(codes, codebooks, *len),
         };
         self.body += &format!("{} v[k] = {value};\n", each("N"));
-    }
-
-    /// `count` codes from code `index` on, a multiple of `count`.
-    fn codes(&mut self, codes: &Codes, index: &str, count: &str) {
-        let (bits, segment) = (codes.bits, start(codes.segment));
-        let read = match codes.order {
-            BitOrder::Split { words }
-                if words.is_multiple_of(RUN) && codes.dtype() == DType::U8 =>
-            {
-                let words = self.tables.add_words(words);
-                format!(
-                    "read_split_codes<{bits}>({segment}, {index}, tables.words[{words}], code);"
-                )
-            }
-            BitOrder::Split { .. } => {
-                let code = self.code(codes, &format!("{index} + k"));
-                format!("\n{} code[k] = {code};", each(count))
-            }
-            order => format!(
-                "read_codes<{bits}, {}>({segment}, {index}, code);",
-                name(order)
-            ),
-        };
-        self.body += &format!("    uint32_t code[{count}];\n    {read}\n");
-    }
-
-    /// One code of a list.
-    fn code(&mut self, codes: &Codes, index: &str) -> String {
-        let (bits, segment) = (codes.bits, start(codes.segment));
-        match codes.order {
-            BitOrder::Split { words } => {
-                let words = self.tables.add_words(words);
-                let word = if codes.dtype() == DType::U8 {
-                    "uint8_t"
-                } else {
-                    "uint32_t"
-                };
-                format!("split_code_at<{bits}, {word}>({segment}, {index}, tables.words[{words}])")
-            }
-            order => format!("code_at<{bits}, {}>({segment}, {index})", name(order)),
-        }
     }
 
     /// The sums of vectors' parts, as many lanes at once as a vector and a thread have.
@@ -346,16 +307,6 @@ fn each(count: &str) -> String {
 /// The start of a segment.
 fn start(segment: usize) -> String {
     format!("segments.start[{segment}]")
-}
-
-/// The kernels' name of an order of codes that are not split.
-fn name(order: BitOrder) -> &'static str {
-    match order {
-        BitOrder::HighFirst => "HIGH_FIRST",
-        BitOrder::LowFirst => "LOW_FIRST",
-        BitOrder::Stream => "STREAM",
-        BitOrder::Split { .. } => unreachable!("split codes have functions of their own"),
-    }
 }
 
 /// The block of the element at `place`.

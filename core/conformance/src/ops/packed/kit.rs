@@ -2,8 +2,8 @@
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, Step, TableScale,
-    ValueSource,
+    BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, Format, RowOrder, SegmentSpec,
+    Step, TableScale, ValueSource,
 };
 
 use super::{Packed, called, described, format, table};
@@ -35,6 +35,10 @@ pub fn all(shape: [u64; 2]) -> Vec<Packed> {
         (
             "two codebooks of vectors, a Hadamard matrix, less a minimum",
             vectors(shape),
+        ),
+        (
+            "vectors with codes of 12 bits, and of 5 in rows of their own",
+            wide(shape),
         ),
     ];
     let formats = formats.map(|(name, format)| described(draw, (name.to_owned(), format)));
@@ -298,6 +302,41 @@ fn vectors(shape: [u64; 2]) -> Format {
     if let Some(rotation) = hadamard(shape[1]) {
         steps.insert(1, rotation);
     }
+    format(shape, segments, Decoding::Steps { source, steps })
+}
+
+/// Vectors of 4 with codes of 12 bits in words of 16, plus those of codes of 5 bits in a stream, of
+/// which each 20 begin at a multiple of 8 bytes.
+fn wide(shape: [u64; 2]) -> Format {
+    let len = 4;
+    let each = (shape[0] * shape[1]).div_ceil(len);
+    let wide = Codes {
+        segment: 0,
+        bits: 12,
+        order: BitOrder::LowFirst,
+    };
+    let in_rows = Codes {
+        segment: 1,
+        bits: 5,
+        order: BitOrder::Rows(CodeRows::aligned(20, 5, RowOrder::Stream, 8)),
+    };
+    let segments = vec![
+        SegmentSpec::new("codes", wide.dtype(), wide.words(each)),
+        SegmentSpec::new("residual_codes", DType::U8, in_rows.words(each)),
+        SegmentSpec::new("codebook", DType::BF16, len << wide.bits),
+        SegmentSpec::new("residual_codebook", DType::F32, len << in_rows.bits),
+        SegmentSpec::new("scale", DType::F16, shape[0]),
+    ];
+    let source = ValueSource::Vectors {
+        codes: vec![wide, in_rows],
+        codebooks: vec![2, 3],
+        len,
+    };
+    let scale = Step::Times {
+        blocks: BlockMap::Rows,
+        values: BlockValues::Stored { segment: 4 },
+    };
+    let steps = vec![scale];
     format(shape, segments, Decoding::Steps { source, steps })
 }
 

@@ -4,7 +4,8 @@ mod steps;
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, Format, SegmentSpec, TableScale,
+    BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, Format, RowOrder, SegmentSpec,
+    TableScale,
 };
 
 use super::table;
@@ -63,21 +64,44 @@ fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
     // The words of 3 bits are of 32 where the codes are split.
     let word_bits = if bits == 3 { 32 } else { 8 };
     // At times more words than are needed.
-    let split = elements.div_ceil(word_bits / u64::from(bits)) + dice.below(3) as u64;
+    let split = elements.div_ceil((word_bits / u64::from(bits)).max(1)) + dice.below(3) as u64;
     let orders = [
         BitOrder::Split { words: split },
         BitOrder::Stream,
+        BitOrder::Rows(rows(dice, bits)),
         BitOrder::HighFirst,
         BitOrder::LowFirst,
     ];
-    let order = dice.one_of(if bits == 3 { &orders[..2] } else { &orders });
+    let orders = match bits {
+        3 => &orders[..3],
+        9.. => &orders[1..],
+        _ => &orders,
+    };
     let codes = Codes {
         segment: 0,
         bits,
-        order,
+        order: dice.one_of(orders),
     };
     let words = codes.words(elements);
     (codes, words)
+}
+
+/// Rows of codes that begin at multiples of bytes, with more bytes than are needed.
+fn rows(dice: &Dice, bits: u32) -> CodeRows {
+    let order = match bits {
+        3 => RowOrder::Stream,
+        _ => dice.one_of(&[RowOrder::HighFirst, RowOrder::LowFirst, RowOrder::Stream]),
+    };
+    // Words of wide codes have two bytes.
+    let unit = if bits > 8 { 2 } else { 1 };
+    let codes = dice.one_of(&[1, 16, 64, dice.between(2, 100) as u64]);
+    // A weight of many short rows with long gaps would be larger than a format may be.
+    let most = if codes < 8 { 4 } else { 20 };
+    let alignment = unit * dice.one_of(&[1, 2, 4, dice.between(1, most) as u64]);
+    CodeRows {
+        start: unit * dice.one_of(&[0, 0, 16, dice.below(9) as u64]),
+        ..CodeRows::aligned(codes, bits, order, alignment)
+    }
 }
 
 fn blocks(dice: &Dice, elements: u64) -> BlockMap {

@@ -1,19 +1,39 @@
 //! Packed codes -> a number for each, by tables of words or by integer arithmetic.
 
-use espalier_interface::format::{BitOrder, Codes};
+use espalier_interface::format::{BitOrder, CodeRows, Codes};
 use espalier_interface::{DType, Result};
 
 use super::Run;
 use crate::launch::Launch;
 use crate::{Binary, Compare, Tensors};
 
-/// Codes of a stream that fill whole bytes together, of any number of bits.
-const STREAMED: usize = 8;
-
 /// Codes, and the number that each stands for.
 pub struct CodeNumbers {
     codes: Codes,
     numbers: Numbers,
+}
+
+/// Codes that fill whole bytes together.
+#[derive(Clone, Copy)]
+struct Group {
+    codes: usize,
+    bytes: usize,
+}
+
+impl Group {
+    /// Eight codes of a stream, else those of a word.
+    fn of(codes: &Codes) -> Self {
+        match codes.run(0).codes.order {
+            BitOrder::Stream => Group {
+                codes: 8,
+                bytes: codes.bits as usize,
+            },
+            _ => Group {
+                codes: codes.per_word() as usize,
+                bytes: codes.dtype().bytes() as usize,
+            },
+        }
+    }
 }
 
 /// The numbers of codes.
@@ -39,21 +59,18 @@ impl CodeNumbers {
 
     fn new(codes: &Codes, table: Option<&[f32]>) -> Self {
         let number = |code: u8| table.map_or(f32::from(code), |table| table[usize::from(code)]);
-        let numbers = if codes.order == BitOrder::Stream || codes.dtype() != DType::U8 {
+        // Slot by slot of one word, whatever the order of words is.
+        let mut word = codes.run(0).codes;
+        if matches!(word.order, BitOrder::Split { .. }) {
+            word.order = BitOrder::HighFirst;
+        }
+        let numbers = if word.order == BitOrder::Stream || codes.dtype() != DType::U8 {
             table.map_or(Numbers::Count, |table| Numbers::OfCodes(table.to_vec()))
         } else {
-            // Slot by slot of one word, whatever the order of words is.
-            let one_word = Codes {
-                order: match codes.order {
-                    BitOrder::Split { .. } => BitOrder::HighFirst,
-                    order => order,
-                },
-                ..codes.clone()
-            };
             let slots = codes.per_word();
             let numbers = (0..=u8::MAX).flat_map(|byte| {
-                let (one_word, number) = (&one_word, &number);
-                (0..slots).map(move |slot| number(one_word.read(&[byte], slot)))
+                let (word, number) = (&word, &number);
+                (0..slots).map(move |slot| number(word.read(&[byte], slot)))
             });
             Numbers::OfBytes(numbers.collect())
         };
@@ -72,79 +89,127 @@ impl CodeNumbers {
     ) -> Result<L::Tensor> {
         match self.codes.order {
             BitOrder::Split { words } => self.split(launch, first, words as usize, run),
-            BitOrder::Stream => self.streamed(launch, first, run),
-            _ => self.of_bytes(launch, first, run),
+            BitOrder::Rows(rows) => self.of_rows(launch, first, rows, run),
+            _ => self.following(launch, first, 0, run),
         }
     }
 
-    /// Of codes that fill one byte after the other.
-    fn of_bytes<L: Tensors>(
+    /// Of codes that follow each other from a byte of the segment on.
+    fn following<L: Tensors>(
         &self,
         launch: &Launch<'_, L>,
         first: usize,
+        byte: usize,
         run: Run,
     ) -> Result<L::Tensor> {
-        let (library, slots) = (launch.library, self.codes.per_word() as usize);
-        let [byte, count] = run.touched(slots);
-        let segment = launch.param(first + self.codes.segment);
-        let bytes = launch.read(&segment.narrowed(0, byte, count))?;
-        let table = library.floats(self.of_slots(), &[256, slots])?;
-        let numbers = library.select(&table, 0, &bytes)?;
-        let numbers = library.reshape(&numbers, &[count * slots])?;
-        library.narrow(&numbers, 0, run.begin - byte * slots, run.len)
+        let group = Group::of(&self.codes);
+        let [begin, count] = run.touched(group.codes);
+        let range = [byte + begin * group.bytes, count * group.bytes];
+        let bytes = self.bytes(launch, first, range)?;
+        let numbers = self.of_groups(launch.library, &bytes, group)?;
+        let before = run.begin - begin * group.codes;
+        launch.library.narrow(&numbers, 0, before, run.len)
     }
 
-    /// Of codes that straddle bytes: every eight of them fill `bits` bytes.
-    fn streamed<L: Tensors>(
+    /// Of codes in rows that begin at bytes of their own.
+    fn of_rows<L: Tensors>(
         &self,
         launch: &Launch<'_, L>,
         first: usize,
+        rows: CodeRows,
         run: Run,
     ) -> Result<L::Tensor> {
-        let (library, bits) = (launch.library, self.codes.bits as usize);
-        let [group, count] = run.touched(STREAMED);
-        let segment = launch.param(first + self.codes.segment);
-        let stored = (count * bits).min(segment.elements() - group * bits);
-        let mut bytes = launch.read(&segment.narrowed(0, group * bits, stored))?;
-        if stored < count * bits {
-            // The last codes are fewer than eight.
-            let missing = library.full(0.0, &[count * bits - stored], DType::U8)?;
-            bytes = library.concat(&[bytes, missing], 0)?;
+        let (library, group) = (launch.library, Group::of(&self.codes));
+        let (codes, width) = (rows.codes as usize, rows.bytes as usize);
+        let [row, count] = run.touched(codes);
+        let (byte, before) = (rows.start as usize + row * width, run.begin - row * codes);
+        if count == 1 {
+            let run = Run {
+                begin: before,
+                ..run
+            };
+            return self.following(launch, first, byte, run);
         }
-        let bytes = library.reshape(&bytes, &[count, bits])?;
-        let slots: Result<Vec<_>> = (0..STREAMED)
-            .map(|slot| self.streamed_slot(library, &bytes, slot))
+        let groups = codes.div_ceil(group.codes);
+        let bytes = self.bytes(launch, first, [byte, count * width])?;
+        let mut bytes = library.reshape(&bytes, &[count, width])?;
+        // Whole groups of each row.
+        let held = groups * group.bytes;
+        if held > width {
+            let missing = library.full(0.0, &[count, held - width], DType::U8)?;
+            bytes = library.concat(&[bytes, missing], 1)?;
+        }
+        let bytes = library.narrow(&bytes, 1, 0, held)?;
+        let bytes = library.reshape(&bytes, &[count * held])?;
+        let numbers = self.of_groups(library, &bytes, group)?;
+        let numbers = library.reshape(&numbers, &[count, groups * group.codes])?;
+        let numbers = library.narrow(&numbers, 1, 0, codes)?;
+        let numbers = library.reshape(&numbers, &[count * codes])?;
+        library.narrow(&numbers, 0, before, run.len)
+    }
+
+    /// `len` bytes of the segment from `begin` on, with zeros behind its last.
+    fn bytes<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        [begin, len]: [usize; 2],
+    ) -> Result<L::Tensor> {
+        let segment = launch.param(first + self.codes.segment).as_bytes();
+        let stored = len.min(segment.elements() - begin);
+        let bytes = launch.read(&segment.narrowed(0, begin, stored))?;
+        if stored == len {
+            return Ok(bytes);
+        }
+        let missing = launch.library.full(0.0, &[len - stored], DType::U8)?;
+        launch.library.concat(&[bytes, missing], 0)
+    }
+
+    /// The numbers of the codes in whole groups of bytes.
+    fn of_groups<L: Tensors>(
+        &self,
+        library: &L,
+        bytes: &L::Tensor,
+        group: Group,
+    ) -> Result<L::Tensor> {
+        let count = library.shape(bytes)[0] / group.bytes;
+        let all = [count * group.codes];
+        if let Numbers::OfBytes(numbers) = &self.numbers {
+            let table = library.floats(numbers, &[256, group.codes])?;
+            return library.reshape(&library.select(&table, 0, bytes)?, &all);
+        }
+        let bytes = library.reshape(bytes, &[count, group.bytes])?;
+        let slots: Result<Vec<_>> = (0..group.codes)
+            .map(|slot| self.slot_of_group(library, &bytes, slot))
             .collect();
         let codes = library.concat(&slots?, 1)?;
-        let codes = library.reshape(&codes, &[count * STREAMED])?;
-        let codes = library.narrow(&codes, 0, run.begin - group * STREAMED, run.len)?;
-        self.of_codes(library, codes)
+        self.of_codes(library, library.reshape(&codes, &all)?)
     }
 
-    /// Code `slot` of every eight, of `bytes`, `[count, bits]`, as `[count, 1]` of f32.
-    fn streamed_slot<L: Tensors>(
+    /// Code `slot` of every group, of `bytes`, `[count, bytes]`, as `[count, 1]` of f32.
+    fn slot_of_group<L: Tensors>(
         &self,
         library: &L,
         bytes: &L::Tensor,
         slot: usize,
     ) -> Result<L::Tensor> {
-        let (bits, mask) = (self.codes.bits as usize, u16::from(self.codes.mask()));
+        let (bits, mask) = (self.codes.bits as usize, self.codes.wide_mask());
         let (byte, shift) = (slot * bits / 8, slot * bits % 8);
         let count = library.shape(bytes)[0];
-        // What a byte holds of the code, by a table of bytes.
-        let part = |byte: usize, bits_of: &dyn Fn(u16) -> u16| {
-            let column = library.reshape(&library.narrow(bytes, 1, byte, 1)?, &[count])?;
-            let table: Vec<f32> = (0..256)
-                .map(|byte| f32::from(bits_of(byte) & mask))
-                .collect();
-            library.select(&library.floats(&table, &[256])?, 0, &column)
-        };
-        let low = part(byte, &|byte| byte >> shift)?;
-        let code = if shift + bits > 8 {
-            library.add(&low, &part(byte + 1, &|byte| byte << (8 - shift))?)?
-        } else {
-            low
-        };
+        let mut code = None;
+        // What each byte holds of the code, by a table of bytes.
+        for at in 0..(shift + bits).div_ceil(8) {
+            let part = |byte: u32| (byte << (8 * at) >> shift) as u16 & mask;
+            let table: Vec<f32> = (0..256).map(|byte| f32::from(part(byte))).collect();
+            let column = library.narrow(bytes, 1, byte + at, 1)?;
+            let column = library.reshape(&column, &[count])?;
+            let part = library.select(&library.floats(&table, &[256])?, 0, &column)?;
+            code = Some(match code.take() {
+                None => part,
+                Some(code) => library.add(&code, &part)?,
+            });
+        }
+        let code = code.expect("a code has bits");
         library.reshape(&code, &[count, 1])
     }
 

@@ -29,6 +29,12 @@ pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2], bits: u32) -> (String, 
         })
         .collect();
     let kinds = kinds.join(", ");
+    let bits: Vec<String> = source
+        .codes()
+        .iter()
+        .map(|codes| codes.bits.to_string())
+        .collect();
+    let bits = bits.join(" and ");
     let name = format!("{bits} bits, {kind}, [{kinds}], {}", names(&segments));
     let decoding = Decoding::Steps { source, steps };
     (name, super::super::format(shape, segments, decoding))
@@ -58,7 +64,8 @@ fn source(
         }
         _ => {
             let len = dice.one_of(&[2, 4, 8, dice.between(2, 20) as u64]);
-            let all: Vec<Codes> = [bits, dice.between(1, 8) as u32][..dice.between(1, 2)]
+            let bits = [vector_bits(dice, bits, len), dice.between(1, 8) as u32];
+            let all: Vec<Codes> = bits[..dice.between(1, 2)]
                 .iter()
                 .map(|&bits| layout("codes", bits, elements.div_ceil(len)))
                 .collect();
@@ -75,6 +82,16 @@ fn source(
             };
             ("vectors", source)
         }
+    }
+}
+
+/// Bits of the codes of vectors: once in three more than 8, as many as codebooks of a short test
+/// have.
+fn vector_bits(dice: &Dice, bits: u32, len: u64) -> u32 {
+    let widest = if len <= 4 { 16 } else { 12 };
+    match dice.below(3) {
+        0 => dice.between(9, widest) as u32,
+        _ => bits,
     }
 }
 
