@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::DType;
 
-pub use code_rows::{CodeRows, CodeRun, RowOrder};
-pub use codes::{BitOrder, Codes};
+pub use code_rows::{CodeRows, RowOrder};
+pub use codes::{BitOrder, CodeRun, Codes};
 pub use device_code::DeviceCode;
 pub use steps::{Step, ValueSource, hadamard};
 

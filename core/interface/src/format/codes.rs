@@ -33,6 +33,16 @@ pub enum BitOrder {
     Rows(CodeRows),
 }
 
+impl From<RowOrder> for BitOrder {
+    fn from(order: RowOrder) -> Self {
+        match order {
+            RowOrder::HighFirst => BitOrder::HighFirst,
+            RowOrder::LowFirst => BitOrder::LowFirst,
+            RowOrder::Stream => BitOrder::Stream,
+        }
+    }
+}
+
 /// Codes of `bits` bits each, one per element or vector in flat order, packed across a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Codes {
@@ -221,6 +231,91 @@ impl Codes {
                     bytes[at] |= part;
                 }
             }
+        }
+    }
+}
+
+impl CodeRows {
+    /// Rows of `codes` codes of `bits` bits, each from the next multiple of `alignment` bytes on,
+    /// from byte 0.
+    ///
+    /// # Panics
+    /// Where `bits` or `alignment` is 0.
+    pub fn aligned(codes: u64, bits: u32, order: RowOrder, alignment: u64) -> Self {
+        let row = Codes {
+            segment: 0,
+            bits,
+            order: order.into(),
+        };
+        let bytes = row.words(codes) * row.dtype().bytes();
+        CodeRows {
+            codes,
+            bytes: bytes.next_multiple_of(alignment),
+            start: 0,
+            order,
+        }
+    }
+
+    /// Whether its rows follow each other without a gap from byte 0 on, so that codes of `bits`
+    /// bits lie as they would without rows.
+    fn are_dense(&self, bits: u32) -> bool {
+        let row = Codes {
+            segment: 0,
+            bits,
+            order: self.order.into(),
+        };
+        let fills_words = match self.order {
+            RowOrder::Stream => self.codes.saturating_mul(bits.into()).is_multiple_of(8),
+            _ => self.codes.is_multiple_of(row.per_word()),
+        };
+        let bytes = row.words(self.codes).saturating_mul(row.dtype().bytes());
+        self.start == 0 && fills_words && self.bytes == bytes
+    }
+}
+
+/// Codes that follow each other in one of the orders without rows, beginning at a byte of the
+/// segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeRun {
+    /// Their layout from that byte on.
+    pub codes: Codes,
+    /// The byte at which they begin.
+    pub byte: u64,
+    /// Index of a code among them.
+    pub first: u64,
+    /// Codes from that one to the end of the row; as many as there can be where codes have no rows.
+    pub left: u64,
+}
+
+impl Codes {
+    /// The layout of a row alone.
+    pub(super) fn of_row(&self, rows: CodeRows) -> Codes {
+        Codes {
+            order: rows.order.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The row of code `flat`. Codes without rows are one row.
+    ///
+    /// # Panics
+    /// Where rows have no codes.
+    #[inline]
+    pub fn run(&self, flat: u64) -> CodeRun {
+        let BitOrder::Rows(rows) = self.order else {
+            return CodeRun {
+                codes: self.clone(),
+                byte: 0,
+                first: flat,
+                left: u64::MAX - flat,
+            };
+        };
+        let (row, first) = (flat / rows.codes, flat % rows.codes);
+        CodeRun {
+            codes: self.of_row(rows),
+            byte: rows.start + row * rows.bytes,
+            first,
+            left: rows.codes - first,
         }
     }
 }
