@@ -67,7 +67,9 @@ pub fn measure(
     let params = executor.params();
     let (packed_bytes, packed_weights) = packed(params).unwrap_or((0, 0));
     let Loaded { report, errors } = loaded;
-    if packed_weights > 0 && report.encoded == 0 {
+    // Calibrated weights of the cache are inspected like those that were encoded.
+    let encoded = report.encoded + report.cached;
+    if packed_weights > 0 && encoded == 0 {
         let note = "the files hold packed weights: the weight error needs the dense ones";
         subject.observer.observe(&Event::Note(note));
     }
@@ -82,7 +84,7 @@ pub fn measure(
         packed_bytes,
         frozen_weights: frozen().map(Param::elements).sum(),
         frozen_bytes: frozen().flat_map(Param::segment_bytes).sum(),
-        encoded: report.encoded,
+        encoded,
         encode_secs: report.encode_nanos as f64 * 1e-9,
         weights: errors,
         divergence,

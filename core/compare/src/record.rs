@@ -80,7 +80,8 @@ pub struct Base {
     pub frozen_weights: u64,
     /// Bytes of all frozen weights.
     pub frozen_bytes: u64,
-    /// Weights that were encoded; 0 where the files hold them packed.
+    /// Weights that were encoded, calibrated ones in this run or in the one that cached them; 0
+    /// where the files hold them packed.
     pub encoded: u64,
     /// Seconds of encoding on all threads.
     pub encode_secs: f64,

@@ -84,7 +84,7 @@ impl WeightErrors {
         let decoded = scratch.floats(count)?;
         let quantizer = weight.quantizer.plugin.as_ref();
         decode(quantizer, weight.segments, shape, window, decoded).map_err(|error| {
-            let error = of_param(&weight.param.name, error);
+            let error = of_param(weight.name, error);
             weight.quantizer.failed("decode", error)
         })?;
         let sums = ErrorSums::of(&weight.dense[first..first + count], decoded);
@@ -94,9 +94,8 @@ impl WeightErrors {
 }
 
 impl Inspector for WeightErrors {
-    fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error> {
+    fn inspect(&self, param: &Param, weight: &EncodedWeight<'_>) -> Result<(), Error> {
         let sums = self.sums(weight)?;
-        let param = weight.param;
         let layer = self.layers.contains(&param.unit);
         let found = WeightError {
             name: param.name.clone(),

@@ -32,8 +32,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-pub use calibrated_weights::CalibratedWeights;
+pub use calibrated_weights::{CalibratedWeight, CalibratedWeights};
 pub use decode_check::DecodeCheck;
+pub(crate) use decode_check::DecodeChecks;
 pub use drawn_by::DrawnBy;
 pub use host_region::HostRegion;
 pub use initial_values::{Initialise, initial_values};
@@ -50,6 +51,7 @@ pub use scratch::Scratch;
 
 pub use staging::{Stage, Staging};
 pub use weight_cache::{AboutWeight, WeightCache, cache_weights_in};
+pub(crate) use weight_cache::{CachedWeight, DenseBytes, Took};
 
 /// Where a param's values come from.
 #[derive(Clone, Copy)]
@@ -83,8 +85,8 @@ pub fn packing<'a>(
 
 /// A weight that was just encoded, both dense and packed.
 pub struct EncodedWeight<'a> {
-    /// The param.
-    pub param: &'a Param,
+    /// The name of its param.
+    pub name: &'a str,
     /// The quantizer that packed it.
     pub quantizer: &'a Chosen<dyn Quantizer>,
     /// Its format.
@@ -97,11 +99,11 @@ pub struct EncodedWeight<'a> {
 
 /// Inspects weights while they are loaded.
 pub trait Inspector: Sync {
-    /// Inspects a weight that was just encoded.
+    /// Inspects the weight of `param`, which was encoded just now or by calibration.
     ///
     /// # Errors
     /// Any error ends loading.
-    fn inspect(&self, weight: &EncodedWeight<'_>) -> Result<(), Error>;
+    fn inspect(&self, param: &Param, weight: &EncodedWeight<'_>) -> Result<(), Error>;
 }
 
 /// What loading did. A weight is encoded once, and not at all where the files hold it packed.
@@ -113,7 +115,8 @@ pub struct LoadReport {
     pub cached: u64,
     /// Params placed, packed ones included.
     pub placed: u64,
-    /// Nanoseconds spent in encoders and in checking their scales.
+    /// Nanoseconds spent in encoders and in checking their scales; of calibrated weights from the
+    /// cache those of the run that packed them.
     pub encode_nanos: u64,
     /// The error of each weight that was packed, now or when it was cached.
     pub errors: Vec<PackingError>,

@@ -75,13 +75,14 @@ pub enum Event<'a> {
         /// Bytes that all will take.
         total_bytes: u64,
     },
-    /// A unit of the base was calibrated: its weights are packed with statistics of rows.
+    /// Calibration begins, or a unit of the base was calibrated: its weights are packed with
+    /// statistics of rows.
     CalibrationProgress {
-        /// The unit's name.
+        /// The name of the first unit, or of the one that is done.
         unit: &'a str,
         /// Units done.
         done: u64,
-        /// Units in all.
+        /// Units from the first one with a weight to encode.
         total: u64,
     },
     /// A tensor of a new model directory is written.

@@ -145,7 +145,7 @@ pub fn make(
     let training = demand.purpose.training(adapter.is_some(), trained)?;
     let dtypes = dtypes(config);
     let packed = PackedParams::of(config, &model, &packable, components, (training, trained))?;
-    let calibration = CalibrationPlan::of(config, &model, &packed)?;
+    let calibration = CalibrationPlan::of(config, &model, &packed, &device_info)?;
     let mut params = run_params(config, (&model, &adaptation), &packed, (training, trained));
     let ops = answer::ops(&components.backend)?;
     let adapted = AdaptedModel {

@@ -7,15 +7,16 @@ use std::path::Path;
 
 use espalier_config::{Config, Init};
 use espalier_data::{DataOptions, Dataset, Format, Vocabulary};
-use espalier_engine::calibrate::{Calibrator, SiteToPack};
+use espalier_engine::calibrate::{CalibrationCache, Calibrator, SiteToPack};
 use espalier_engine::device_graph::GraphKernels;
-use espalier_engine::load::CalibratedWeights;
-use espalier_engine::observer::{Event, Observer};
+use espalier_engine::load::{CalibratedWeights, WeightCache};
+use espalier_engine::observer::Observer;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format as WeightFormat;
 use espalier_interface::model::Model;
 use espalier_interface::{DeviceInfo, Quantizer};
 use espalier_plan::plan::RunPlan;
+use espalier_registry::select::Components;
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
 use espalier_system::files::{ModelDirectory, TensorStore, hash_bytes, write_atomically};
@@ -29,6 +30,11 @@ pub struct Calibrating<'a> {
     pub config: &'a Config,
     pub directory: &'a ModelDirectory,
     pub model: &'a Model,
+    pub components: &'a Components,
+    /// The device of the first rank, on which the rows run.
+    pub device: &'a DeviceInfo,
+    /// The user's cache of packed weights.
+    pub cache: Option<&'a WeightCache>,
     /// Where its rows come from.
     pub rows: TrainingRows<'a>,
     pub observer: &'a dyn Observer,
@@ -60,8 +66,7 @@ impl Calibrating<'_> {
     /// random numbers.
     ///
     /// # Errors
-    /// [`Error::Usage`] without rows, and for a device whose memory is not the host's. As
-    /// [`Calibrator::run`].
+    /// [`Error::Usage`] without rows. As [`Calibrator::run`].
     pub fn run(
         &self,
         weights: &[WeightToPack<'_>],
@@ -88,11 +93,14 @@ impl Calibrating<'_> {
         let rows = self
             .rows
             .of(self.config, self.directory, self.model, component)?;
-        let tokens: usize = rows.iter().map(Vec::len).sum();
-        self.observer.observe(&Event::Note(&format!(
-            "calibrating `{component}` on {} rows of {tokens} tokens",
-            rows.len()
-        )));
+        let backend = &self.components.backend.identity;
+        let cache = self.cache.map(|weights| CalibrationCache {
+            weights,
+            services: self.components.services,
+            backend,
+            backend_options: self.config.backend.get(&backend.component),
+            device: self.device,
+        });
         let store: TensorStore = self.directory.tensors()?;
         let calibrator = Calibrator {
             model: self.model,
@@ -100,6 +108,7 @@ impl Calibrating<'_> {
             rows: &rows,
             kernels: &kernels()?,
             store: &store,
+            cache: cache.as_ref(),
             observer: self.observer,
             stop: self.stop,
         };
@@ -160,24 +169,6 @@ fn no_rows(component: &str) -> Error {
         ),
         next_step: "name their files: --set 'data.calibration_files=[\"train.jsonl\"]'".to_owned(),
     })
-}
-
-/// Refuses to calibrate on a device whose memory is not the host's, of which no plan knows what
-/// calibration takes.
-///
-/// # Errors
-/// [`Error::Usage`], naming the device.
-pub fn refuse_own_memory(device: &DeviceInfo) -> Result<(), Error> {
-    if device.shares_host_memory {
-        return Ok(());
-    }
-    Err(Error::Usage(UsageError {
-        message: format!(
-            "quantizers are calibrated on devices that use the host's memory, and {} has its own",
-            device.name
-        ),
-        next_step: "use --backend cpu, or a quantizer without calibration".to_owned(),
-    }))
 }
 
 /// The file of a run's directory with the rows that its base was calibrated on, by which other

@@ -18,7 +18,7 @@ use std::path::Path;
 use espalier_compile::splice;
 use espalier_compile::splice::weight_of;
 use espalier_config::{Origin, ResolvedConfig};
-use espalier_engine::load::{CalibratedWeights, stored_name};
+use espalier_engine::load::{CalibratedWeights, WeightCache, stored_name};
 use espalier_engine::observer::Observer;
 use espalier_interface::adaptation::Site;
 use espalier_plan::packing::PackedWeight;
@@ -30,8 +30,9 @@ use espalier_system::files::{TensorStore, WeightsError, refuse_existing};
 use espalier_system::stop::StopFlag;
 
 use crate::Error;
-use crate::calibration::{Calibrating, TrainingRows, WeightToPack, refuse_own_memory};
+use crate::calibration::{Calibrating, TrainingRows, WeightToPack};
 use crate::session::{OpenedModel, ProcessContext};
+use crate::weights::tell_packed;
 
 pub use crate::tensor_copy::Unwritable;
 pub use espalier_interface::DType;
@@ -143,18 +144,24 @@ impl<'a> Source<'a> {
             })
             .collect();
         weights.sort_by_key(|weight| weight.param);
+        let (config, directory) = (opened_model.config, &opened_model.directory);
+        let cache = WeightCache::open(config.run.weight_cache_gb, directory.path());
         let calibrating = Calibrating {
-            config: opened_model.config,
-            directory: &opened_model.directory,
+            config,
+            directory,
             model: &opened_model.model,
+            components: &opened_model.components,
+            device: opened_model.device_info(),
+            cache: cache.as_ref(),
             rows,
             observer,
             stop,
         };
-        calibrating.run(&weights, || {
-            refuse_own_memory(opened_model.device_info())?;
-            opened_model.graph_kernels()
-        })
+        let calibrated = calibrating.run(&weights, || opened_model.graph_kernels())?;
+        if let Some(calibrated) = &calibrated {
+            tell_packed(calibrated.counts(), cache.as_ref(), observer);
+        }
+        Ok(calibrated)
     }
 
     /// The stored name of the weight of `site`.

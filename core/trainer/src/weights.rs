@@ -15,8 +15,8 @@ use espalier_data::Dataset;
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, CalibratedWeights, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader,
-    Origin, RankLoader, Staging, WeightCache, agree,
+    self, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin, RankLoader,
+    Staging, WeightCache, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -32,8 +32,10 @@ use espalier_system::stop::StopFlag;
 use serde_json::Value as Json;
 
 use crate::Error;
+use calibrated::PackedBefore;
 
 pub(crate) use join_ranks::join_ranks;
+pub(crate) use loading_notes::tell_packed;
 pub(crate) use saved_adapter::check_saved_adapter;
 
 /// Allocates a run's storage, loads every param and returns the executor.
@@ -177,20 +179,21 @@ impl Loading<'_> {
         let (first, _) = &ranks[0];
         let plan = &first.plan;
         self.check(plan, wanted)?;
-        let calibrated = self.calibrated(first, &|_, param| wanted(param))?;
-        let calibrated = calibrated.as_ref();
+        let cache = self.cache();
+        let calibrated = self.calibrated(first, cache.as_ref(), &|_, param| wanted(param))?;
+        let packed = PackedBefore::of(calibrated.as_ref(), cache.as_ref());
         if plan.demand.world.ranks == 1 && !plan.step_plan.moves() {
             let mut executors = Vec::new();
             let mut report = LoadReport::default();
             for (run, peers) in ranks {
                 let storage = run.storage()?;
                 let wanted = |_, param: &Param| wanted(param);
-                report = self.fill_with(&run, &storage, calibrated, wanted)?;
+                report = self.fill_with(&run, &storage, packed, wanted)?;
                 executors.push(Executor::new(run, storage, peers)?);
             }
             return Ok((executors, report));
         }
-        self.load_staged(ranks, calibrated, wanted)
+        self.load_staged(ranks, packed, wanted)
     }
 
     /// Loads complete units into memory shared by the machine's ranks, and copies its part to every
@@ -198,7 +201,7 @@ impl Loading<'_> {
     fn load_staged(
         &self,
         ranks: Vec<(PreparedRun, Arc<Peers>)>,
-        calibrated: Option<&CalibratedWeights>,
+        packed: PackedBefore<'_>,
         wanted: &(dyn Fn(&Param) -> bool + Sync),
     ) -> Result<(Vec<Executor>, LoadReport), Error> {
         let (first, _) = &ranks[0];
@@ -213,7 +216,6 @@ impl Loading<'_> {
             executors.push(Executor::new(run, storage, peers)?);
         }
         let team = Team::new(executors);
-        let cache = self.cache();
         let mut loaded = team.each(|executor| {
             let stage = staging.open(executor.peers())?;
             let opened = agree(
@@ -236,8 +238,8 @@ impl Loading<'_> {
                 stop: self.stop,
                 inspector: self.inspector,
                 kept: self.kept,
-                calibrated,
-                cache: cache.as_ref(),
+                calibrated: packed.calibrated,
+                cache: packed.cache,
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
             let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {
@@ -248,7 +250,7 @@ impl Loading<'_> {
         })?;
         let mut executors = team.into_executors();
         let (stage, report) = loaded.swap_remove(0);
-        loading_notes::tell(&report, cache.as_ref(), self.observer);
+        loading_notes::tell(&report, packed.cache, self.observer);
         let copied = stage.layout.copies();
         if !copied.is_empty() {
             for executor in &mut executors {
@@ -323,29 +325,30 @@ impl Loading<'_> {
         storage: &Storage,
         wanted: impl Fn(usize, &Param) -> bool,
     ) -> Result<LoadReport, Error> {
-        let calibrated = self.calibrated(run, &wanted)?;
-        self.fill_with(run, storage, calibrated.as_ref(), wanted)
+        let cache = self.cache();
+        let calibrated = self.calibrated(run, cache.as_ref(), &wanted)?;
+        let packed = PackedBefore::of(calibrated.as_ref(), cache.as_ref());
+        self.fill_with(run, storage, packed, wanted)
     }
 
     fn fill_with(
         &self,
         run: &PreparedRun,
         storage: &Storage,
-        calibrated: Option<&CalibratedWeights>,
+        packed: PackedBefore<'_>,
         wanted: impl Fn(usize, &Param) -> bool,
     ) -> Result<LoadReport, Error> {
         let tensors = self.tensors()?;
         let plan = &run.plan;
         let services = self.components.services;
-        let cache = self.cache();
         let loader = Loader::new(run.device.as_ref(), services, self.config.run.seed)
             .drawing_by(DrawnBy::on_device(&plan.ops));
         let initialised = self.initialised(plan, &|index| wanted(index, &plan.params[index]));
         let mut loader = loader
             .shown_to(self.inspector)
             .keeping(self.kept)
-            .calibrated_by(calibrated)
-            .caching(cache.as_ref())
+            .calibrated_by(packed.calibrated)
+            .caching(packed.cache)
             .initialised_by(self.initialise(&initialised, &plan.params, &plan.quantizers));
         let total = plan.params.len() as u64;
         let total_bytes = plan.params.iter().map(Param::bytes).sum();
@@ -370,7 +373,7 @@ impl Loading<'_> {
             });
         }
         let report = loader.report();
-        loading_notes::tell(&report, cache.as_ref(), self.observer);
+        loading_notes::tell(&report, packed.cache, self.observer);
         Ok(report)
     }
 }

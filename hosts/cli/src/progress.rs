@@ -268,8 +268,15 @@ impl Observer for Progress {
                 format!("{done}/{total} weights  {bytes} of {total_bytes}{rate}")
             }),
             Event::CalibrationProgress { unit, done, total } => {
-                self.work(state, "calibrating", [done, total], |_| {
-                    format!("{done}/{total} units  {unit}")
+                self.work(state, "calibrating", [done, total], |secs| {
+                    let left = match done {
+                        0 => String::new(),
+                        _ => format!(
+                            "  {} left",
+                            duration(secs / done as f64 * (total - done) as f64)
+                        ),
+                    };
+                    format!("{done}/{total} units  {unit}{left}")
                 });
             }
             Event::StepFinished(step) => self.step(state, step),

@@ -108,18 +108,19 @@ fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error
         found: Mutex::default(),
         spare: Mutex::default(),
     };
-    errors.inspect(&EncodedWeight {
-        param: &Param {
-            name: "model.layers.1.mlp.up_proj.weight".to_owned(),
-            aliases: Vec::new(),
-            shape: SHAPE.to_vec(),
-            kind: Some(ParamKind::Linear),
-            trainable: false,
-            layout: WeightLayout::Packed(Box::new(format.clone())),
-            init: Init::Zeros,
-            unit: 2,
-            learning_rate_ratio: 1.0,
-        },
+    let param = Param {
+        name: "model.layers.1.mlp.up_proj.weight".to_owned(),
+        aliases: Vec::new(),
+        shape: SHAPE.to_vec(),
+        kind: Some(ParamKind::Linear),
+        trainable: false,
+        layout: WeightLayout::Packed(Box::new(format.clone())),
+        init: Init::Zeros,
+        unit: 2,
+        learning_rate_ratio: 1.0,
+    };
+    let weight = EncodedWeight {
+        name: &param.name,
         quantizer: &Chosen {
             plugin: Arc::new(quantizer),
             identity: serde_json::from_value(serde_json::json!({
@@ -132,7 +133,8 @@ fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error
         format: &format,
         dense: &dense,
         segments: &[&codes],
-    })?;
+    };
+    errors.inspect(&param, &weight)?;
     Ok((errors.take_found().remove(0), dense))
 }
 

@@ -140,7 +140,7 @@ impl fmt::Display for DecodeCheck {
 
 /// The checks of a loader, one a format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct DecodeChecks(Vec<DecodeCheck>);
+pub(crate) struct DecodeChecks(Vec<DecodeCheck>);
 
 impl DecodeChecks {
     /// Those made so far.
@@ -214,7 +214,7 @@ fn format_hash(format: &Format) -> String {
 
 fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
     let EncodedWeight {
-        param,
+        name,
         quantizer,
         format,
         dense,
@@ -240,15 +240,15 @@ fn check(weight: &EncodedWeight<'_>) -> Result<DecodeCheck, Error> {
     let called = decode(plugin, segments, format.shape, window, &mut decoded);
     let mut found = DecodeCheck {
         rows: rows.clone(),
-        ..DecodeCheck::unknown(&param.name, format)
+        ..DecodeCheck::unknown(name, format)
     };
     let size = mean_square(dense.iter().map(|&x| f64::from(x)));
     if format.decoding == Decoding::Callback {
-        called.map_err(|error| quantizer.failed("decode", of_param(&param.name, error)))?;
+        called.map_err(|error| quantizer.failed("decode", of_param(name, error)))?;
     } else {
         let by_call = decoded.clone();
         let described = format.decode(segments, rows, cols, &mut decoded);
-        described.map_err(|error| quantizer.failed("format", of_param(&param.name, error)))?;
+        described.map_err(|error| quantizer.failed("format", of_param(name, error)))?;
         // Training does not need its `decode`; a failure there is reported where it is needed.
         if called.is_ok() && size > 0.0 {
             found.difference = Some((distance(&by_call, &decoded) / size).sqrt());

@@ -31,7 +31,7 @@ impl PackingError {
     ///
     /// # Errors
     /// `Error::Plugin` for a failing `decode` of a format without a description.
-    pub(super) fn sampled(weight: &EncodedWeight<'_>) -> Result<Self, Error> {
+    pub(crate) fn sampled(weight: &EncodedWeight<'_>) -> Result<Self, Error> {
         let (format, quantizer) = (weight.format, weight.quantizer);
         let [rows, cols] = format.shape;
         let mut decoded = vec![0.0; cols as usize];
@@ -51,7 +51,7 @@ impl PackingError {
                 let done = format.decode(weight.segments, one, all, &mut decoded);
                 done.map_err(|error| (error, "format"))
             }
-            .map_err(|(error, call)| quantizer.failed(call, of_param(&weight.param.name, error)))?;
+            .map_err(|(error, call)| quantizer.failed(call, of_param(weight.name, error)))?;
             let dense = &weight.dense[(row * cols) as usize..][..cols as usize];
             for (&found, &expected) in decoded.iter().zip(dense) {
                 error += (f64::from(found) - f64::from(expected)).powi(2);
@@ -59,7 +59,7 @@ impl PackingError {
             }
         }
         Ok(PackingError {
-            weight: weight.param.name.clone(),
+            weight: weight.name.to_owned(),
             quantizer: quantizer.identity.component.clone(),
             elements: rows * cols,
             error: (size > 0.0).then(|| (error / size).sqrt()),

@@ -2,7 +2,8 @@
 //!
 //! A weight is found by all that its packed bytes follow from: the dense bytes, the quantizer with
 //! its options and format, the code that encodes, and the instructions that code may choose. So a
-//! changed weight or plugin is another entry, and an old one is never looked at again.
+//! changed weight or plugin is another entry, and an old one is never looked at again. A calibrated
+//! weight also follows from the rows and from the weights before it (`calibrate/unit_keys.rs`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,18 +83,32 @@ pub struct AboutWeight {
     pub options: Section,
     /// The decode checks of the loader that packed it.
     pub checks: Vec<DecodeCheck>,
+    /// Nanoseconds that its encoder took.
+    pub encode_nanos: u64,
 }
 
 /// A weight's place in the cache.
-pub struct CachedWeight<'c> {
+pub(crate) struct CachedWeight<'c> {
     cache: &'c WeightCache,
     key: String,
     quantizer: Chosen<dyn Quantizer>,
+    /// Whether it was packed with statistics. It is then kept, however fast its encoder is: the
+    /// statistics take longer than reading it.
+    is_calibrated: bool,
+}
+
+/// The stored bytes of a dense weight.
+#[derive(Clone, Copy)]
+pub(crate) struct DenseBytes<'a> {
+    /// Their dtype.
+    pub dtype: StoredDtype,
+    /// Their hash.
+    pub hash: &'a str,
 }
 
 /// How long a weight took.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Took {
+pub(crate) struct Took {
     /// To be read and hashed.
     pub reading: Duration,
     /// To be packed.
@@ -119,7 +134,7 @@ struct Key<'a> {
     /// Hash of the library, or of the program that it is linked into.
     code: &'a str,
     processor: (&'a Option<String>, &'a [String]),
-    /// Hash of what else the encoder was given, such as statistics of the weight's inputs.
+    /// Hash of what the statistics of the weight's inputs follow from, if the encoder was given any.
     statistics: Option<&'a str>,
 }
 
@@ -152,7 +167,7 @@ impl WeightCache {
 
     /// Whether weights of this quantizer are looked for: unless it packs about as fast as they are
     /// read.
-    pub(super) fn wants(&self, quantizer: &Chosen<dyn Quantizer>) -> bool {
+    pub(crate) fn wants(&self, quantizer: &Chosen<dyn Quantizer>) -> bool {
         let took = self.took.lock().unwrap_or_else(PoisonError::into_inner);
         let known = took.get(&described(quantizer));
         self.keeps_all || known.is_none_or(|(count, sum)| *count < TRIED || sum.is_worth_it())
@@ -174,43 +189,49 @@ impl WeightCache {
         self.keeps_all || sum.is_worth_it()
     }
 
-    /// The place of a weight whose dense bytes, of `dtype`, have the hash `dense`.
-    pub(super) fn weight(
+    /// The place of a weight with these dense bytes. `statistics` is a hash of all that the
+    /// statistics of its inputs follow from; none where it is packed without any.
+    pub(crate) fn weight(
         &self,
         (quantizer, format): (&Chosen<dyn Quantizer>, &Format),
-        (dtype, dense): (StoredDtype, &str),
+        dense: DenseBytes<'_>,
+        statistics: Option<&str>,
     ) -> Option<CachedWeight<'_>> {
         let identity = &quantizer.identity;
         let key = Key {
             version: VERSION,
-            dtype: format!("{dtype:?}"),
-            dense,
+            dtype: format!("{:?}", dense.dtype),
+            dense: dense.hash,
             quantizer: &identity.component,
             options: &quantizer.options,
             format,
             plugin: (&identity.plugin, &identity.version, identity.abi),
             code: self.code(identity)?,
             processor: (&self.machine.processor, &self.machine.instruction_set),
-            statistics: None,
+            statistics,
         };
         Some(CachedWeight {
             cache: self,
             key: hash_json(&key),
             quantizer: quantizer.clone(),
+            is_calibrated: statistics.is_some(),
         })
     }
 
-    /// Hash of the code that encodes; none where the program cannot be read.
-    fn code<'i>(&'i self, identity: &'i PluginIdentity) -> Option<&'i str> {
+    /// Hash of this program, which holds all code that no library brings; none where it cannot be
+    /// read.
+    pub(crate) fn program(&self) -> Option<&str> {
         let program = || {
             let hashed = hash_file(&self.place.program);
             hashed.map(|found| found.sha256).inspect_err(tell_unusable)
         };
-        let of_program = || {
-            let sha256 = &self.place.program_sha256;
-            sha256.get_or_init(|| program().ok()).as_deref()
-        };
-        identity.sha256.as_deref().or_else(of_program)
+        let sha256 = &self.place.program_sha256;
+        sha256.get_or_init(|| program().ok()).as_deref()
+    }
+
+    /// Hash of the code of a plugin; none where the program that it is linked into cannot be read.
+    pub(crate) fn code<'i>(&'i self, identity: &'i PluginIdentity) -> Option<&'i str> {
+        identity.sha256.as_deref().or_else(|| self.program())
     }
 
     /// What was put, in a line; none where nothing was.
@@ -237,7 +258,7 @@ impl WeightCache {
 impl CachedWeight<'_> {
     /// Fills `segments`, if the weight is there, and returns what the loader that packed it says of
     /// it. A damaged entry is told of, and counts as none.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         segments: &mut [&mut [u8]],
         services: &dyn Services,
@@ -255,7 +276,7 @@ impl CachedWeight<'_> {
 
     /// Keeps the packed weight that `error` names, if that saves time. `checks` are the decode
     /// checks of its loader.
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         (error, took): (&PackingError, Took),
         segments: &[&[u8]],
@@ -263,7 +284,7 @@ impl CachedWeight<'_> {
         services: &dyn Services,
     ) {
         let (cache, quantizer) = (self.cache, &self.quantizer);
-        if !cache.keeps(quantizer, took) {
+        if !self.is_calibrated && !cache.keeps(quantizer, took) {
             return;
         }
         let about = AboutWeight {
@@ -271,6 +292,7 @@ impl CachedWeight<'_> {
             error: error.clone(),
             options: quantizer.options.clone(),
             checks: checks.to_vec(),
+            encode_nanos: took.packing.as_nanos() as u64,
         };
         match cache
             .files

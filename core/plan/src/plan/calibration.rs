@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use espalier_compile::splice::site_of;
 use espalier_config::{Config, Init};
+use espalier_interface::DeviceInfo;
 use espalier_interface::calibration::{Calibration, InputsFrom, Statistic};
 use espalier_interface::graph::{Dim, Graph};
 use espalier_interface::model::{Model, Unit};
@@ -28,8 +29,12 @@ pub struct CalibrationPlan {
     pub rows: u64,
     /// Their tokens, each row of `data.max_seq_len`.
     pub tokens: u64,
-    /// Bytes beside the program, before any weight is in its place.
+    /// Bytes of host memory beside the program, before any weight is in its place.
     pub bytes: u64,
+    /// Bytes on a device with memory of its own, but for the workspace of kernels; 0 where the
+    /// device is the host.
+    #[serde(default)]
+    pub device_bytes: u64,
     /// Floating-point operations of the rows' passes and of the statistics, without encoders.
     pub flops: u64,
 }
@@ -43,6 +48,7 @@ impl CalibrationPlan {
         config: &Config,
         model: &Model,
         packed: &PackedParams,
+        device: &DeviceInfo,
     ) -> Result<Option<Self>, Error> {
         if config.model.init == Init::Random {
             return Ok(None);
@@ -64,6 +70,7 @@ impl CalibrationPlan {
         let longest = config.data.max_seq_len as u64;
         let rows = config.data.calibration_rows as u64;
         let sizes = Sizes {
+            shares_host_memory: device.shares_host_memory,
             model,
             packed,
             wanted: &wanted,
@@ -76,6 +83,7 @@ impl CalibrationPlan {
         for unit in units() {
             most = most.max(sizes.unit_bytes(unit)?);
         }
+        let on_device = units().map(|unit| sizes.unit_device_bytes(unit)).max();
         let hidden = sizes.tokens.saturating_mul(model.hidden_size * F32);
         let flops = units().map(|unit| sizes.unit_flops(unit));
         Ok(Some(CalibrationPlan {
@@ -83,6 +91,9 @@ impl CalibrationPlan {
             rows,
             tokens: sizes.tokens,
             bytes: hidden.saturating_add(most),
+            device_bytes: on_device
+                .filter(|_| !device.shares_host_memory)
+                .unwrap_or(0),
             flops: flops.fold(0, u64::saturating_add),
         }))
     }
@@ -101,6 +112,7 @@ fn sites(model: &Model) -> impl Iterator<Item = (usize, String, usize)> + '_ {
 
 /// The sizes of the parts of a calibration.
 struct Sizes<'a> {
+    shares_host_memory: bool,
     model: &'a Model,
     packed: &'a PackedParams,
     /// What is wanted, by the param, with the unit.
@@ -122,7 +134,12 @@ impl Sizes<'_> {
         let most = statistics.values().max().copied().unwrap_or(0);
         // Sums are on the device and, when they are read, in f64 and as what is passed on.
         let reading = numbers * 2 * F32 + most * 2 * F32;
-        let pass = (params + 2 * largest) * F32 + self.value_bytes(unit) + reading;
+        let on_device = if self.shares_host_memory {
+            self.value_bytes(unit)
+        } else {
+            0
+        };
+        let pass = (params + 2 * largest) * F32 + on_device + reading;
         let mut encoding = 0;
         let mut segments = 0;
         for param in &unit.params {
@@ -139,6 +156,19 @@ impl Sizes<'_> {
             encoding = encoding.max(elements(param) * F32 + workspace);
         }
         Ok(pass.max(segments + encoding + numbers * 2 * F32))
+    }
+
+    /// Bytes of a unit on the device: its weights in f32, a pass over a row, and the Gram matrices.
+    fn unit_device_bytes(&self, unit: &Unit) -> u64 {
+        let elements = |param: &usize| self.model.params[*param].elements();
+        let params: u64 = unit.params.iter().map(elements).sum();
+        let graph = &self.model.graphs[unit.graph];
+        let wanted = self.wanted_of(graph, unit);
+        let grams = wanted.filter(|(_, _, one)| matches!(one, Statistic::Gram { .. }));
+        let grams: BTreeMap<usize, u64> = grams
+            .map(|(value, channels, _)| (value, channels * channels))
+            .collect();
+        (params + grams.values().sum::<u64>()) * F32 + self.value_bytes(unit)
     }
 
     /// Bytes of all values of a pass over the longest row.

@@ -41,8 +41,11 @@ pub struct MemoryPlan {
     /// While loading: one weight in f32 and the encoder's workspace, besides weights and trainable
     /// params.
     pub loading: u64,
-    /// Before loading, where quantizers are calibrated: rows, a unit in f32, statistics.
+    /// Before loading, where quantizers are calibrated: rows, a unit in f32, statistics. On the
+    /// host.
     pub calibration: u64,
+    /// The same on a device with memory of its own, of which the host holds the rest.
+    pub calibration_on_device: u64,
 }
 
 impl MemoryPlan {
@@ -76,6 +79,7 @@ impl MemoryPlan {
             program: program_bytes,
             loading: loading_bytes,
             calibration: 0,
+            calibration_on_device: 0,
         }
     }
 
@@ -84,6 +88,7 @@ impl MemoryPlan {
     pub fn calibrating(self, calibration: Option<&CalibrationPlan>) -> Self {
         MemoryPlan {
             calibration: calibration.map_or(0, |one| one.bytes),
+            calibration_on_device: calibration.map_or(0, |one| one.device_bytes),
             ..self
         }
     }
@@ -109,9 +114,14 @@ impl MemoryPlan {
         self.peak() - self.program
     }
 
-    /// Bytes on a device with its own memory. Loading uses host memory.
+    /// Bytes on a device with its own memory: of a step, or of the calibration before. Loading uses
+    /// host memory.
     pub fn on_device(&self) -> u64 {
-        self.step_peak() - self.program
+        let step = self.step_peak() - self.program;
+        match self.calibration_on_device {
+            0 => step,
+            calibration => step.max(calibration + self.workspace),
+        }
     }
 
     /// The categories of a step with their names, in the order in which they are printed.
@@ -136,6 +146,20 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calibration_can_be_the_peak_of_a_device() {
+        let plan = |calibration_on_device| MemoryPlan {
+            weights: 10,
+            workspace: 5,
+            program: 7,
+            calibration_on_device,
+            ..MemoryPlan::default()
+        };
+        let on_device = [0, 9, 11].map(|bytes| plan(bytes).on_device());
+        assert_eq!(on_device, [15, 15, 16]);
+        assert_eq!(plan(11).step_peak(), 22, "it is before the step");
+    }
 
     #[test]
     fn loading_can_be_the_peak() {

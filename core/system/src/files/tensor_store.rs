@@ -211,6 +211,25 @@ impl TensorStore {
         Ok(TreeHash::of(hashes).whole())
     }
 
+    /// The hash that [`TensorStore::read_hashed_f32`] returns of tensor `name`, of any dtype, by all
+    /// threads of `services`, each of which holds one part.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::MissingTensor`], and a file that cannot be read.
+    pub fn hash_tensor(&self, name: &str, services: &dyn Services) -> Result<String, FileError> {
+        let entry = self.entry(name)?;
+        let parts = entry.bytes.clone().step_by(PART_BYTES);
+        let hashes = in_pieces(services, parts.collect(), |offset| {
+            let bytes = (entry.bytes.end - offset).min(PART_BYTES as u64);
+            let mut bytes = vec![0; bytes as usize];
+            self.read_at(entry, offset, &mut bytes)?;
+            Ok(TreeHash::part(&bytes))
+        });
+        let hashes: Vec<_> = hashes.into_iter().collect::<Result<_, FileError>>()?;
+        Ok(TreeHash::of(hashes).whole())
+    }
+
     /// Reads the elements of tensor `name` from `first` on as f32, row-major, until `out` is full.
     pub fn read_elements_f32(
         &self,

@@ -89,9 +89,14 @@ impl PlanReport {
             return Ok(());
         };
         let operations = calibration.flops as f64;
+        let on_device = match calibration.device_bytes {
+            0 => String::new(),
+            bytes => format!(" and {} on the device", Bytes(bytes)),
+        };
         writeln!(
             f,
-            "calibrate  `{}` on at most {} rows of {} tokens: {}, {:.3} TFLOP ({}) and what its encoder takes",
+            "calibrate  `{}` on at most {} rows of {} tokens: {}{on_device}, {:.3} TFLOP ({}) and what its \
+             encoder takes; none of it for weights in the cache",
             calibration.quantizer,
             calibration.rows,
             calibration.tokens / calibration.rows.max(1),

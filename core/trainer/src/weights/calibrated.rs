@@ -1,5 +1,5 @@
-//! Packed params of a plan -> those that were encoded with statistics of their inputs, before
-//! loading.
+//! Packed params of a plan -> those with statistics of their inputs, encoded or taken from the cache
+//! before loading.
 
 use std::sync::Arc;
 
@@ -7,18 +7,34 @@ use espalier_compile::params::Param;
 use espalier_compile::splice::{self, weight_of};
 use espalier_engine::device_graph::GraphKernels;
 use espalier_engine::executor::PreparedRun;
-use espalier_engine::load::{self, CalibratedWeights, KeptWeights, SegmentSource};
+use espalier_engine::load::{self, CalibratedWeights, KeptWeights, SegmentSource, WeightCache};
 use espalier_interface::WeightLayout;
 
 use super::Loading;
 use crate::Error;
-use crate::calibration::{Calibrating, TrainingRows, WeightToPack, refuse_own_memory};
+use crate::calibration::{Calibrating, TrainingRows, WeightToPack};
+
+/// Weights that were packed before loading begins.
+#[derive(Clone, Copy)]
+pub(super) struct PackedBefore<'a> {
+    /// With statistics of their inputs.
+    pub calibrated: Option<&'a CalibratedWeights>,
+    /// The user's cache of packed weights.
+    pub cache: Option<&'a WeightCache>,
+}
+
+impl<'a> PackedBefore<'a> {
+    pub fn of(calibrated: Option<&'a CalibratedWeights>, cache: Option<&'a WeightCache>) -> Self {
+        PackedBefore { calibrated, cache }
+    }
+}
 
 impl Loading<'_> {
     /// The `wanted` weights that are packed with statistics of their inputs, where there are any.
     pub(super) fn calibrated(
         &self,
         run: &PreparedRun,
+        cache: Option<&WeightCache>,
         wanted: &dyn Fn(usize, &Param) -> bool,
     ) -> Result<Option<CalibratedWeights>, Error> {
         let plan = &run.plan;
@@ -56,6 +72,9 @@ impl Loading<'_> {
             config: self.config,
             directory: self.model,
             model: &plan.model,
+            components: self.components,
+            device: &plan.device_info,
+            cache,
             rows: match self.training_rows {
                 Some(rows) => TrainingRows::Read(rows),
                 None => TrainingRows::None,
@@ -64,7 +83,6 @@ impl Loading<'_> {
             stop: self.stop,
         };
         calibrating.run(&weights, || {
-            refuse_own_memory(&plan.device_info)?;
             Ok(GraphKernels::new(Arc::clone(&run.device), plan.ops.clone()))
         })
     }

@@ -6,17 +6,30 @@ use espalier_engine::observer::{Event, Observer};
 /// Tells of weights from the cache, of those that it keeps from now on, and of weights that are
 /// packed wrongly.
 pub(super) fn tell(report: &LoadReport, cache: Option<&WeightCache>, observer: &dyn Observer) {
-    if report.cached > 0 {
-        let (cached, encoded) = (report.cached, report.encoded);
+    let (cached, encoded) = (report.cached, report.encoded);
+    tell_packed(
+        [(cached + encoded) as usize, cached as usize],
+        cache,
+        observer,
+    );
+    warn(report, observer);
+}
+
+/// Tells that `cached` of `packed` weights are from the cache, and of those that it keeps from now
+/// on.
+pub(crate) fn tell_packed(
+    [packed, cached]: [usize; 2],
+    cache: Option<&WeightCache>,
+    observer: &dyn Observer,
+) {
+    if cached > 0 {
         observer.observe(&Event::Note(&format!(
-            "took {cached} of {} packed weights from the cache of earlier runs",
-            cached + encoded
+            "took {cached} of {packed} packed weights from the cache of earlier runs"
         )));
     }
     if let Some(line) = cache.and_then(WeightCache::told) {
         observer.observe(&Event::Note(&line));
     }
-    warn(report, observer);
 }
 
 /// Warns of quantizers whose weights do not decode to their original values: training continues

@@ -1,5 +1,5 @@
-//! A dense weight and its quantizer -> packed segments in device memory: kept ones, cached ones, or
-//! encoded now.
+//! A dense weight and its quantizer -> packed segments in device memory: kept ones, calibrated ones,
+//! cached ones, or encoded now.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,11 @@ use espalier_registry::{Chosen, answer};
 use espalier_system::files::TensorStore;
 
 use super::super::in_place::in_place;
-use super::super::weight_cache::{CachedWeight, Took};
-use super::super::{EncodedWeight, Origin, PackingError, WeightCache, not_finite, stored_name};
+use super::super::weight_cache::{CachedWeight, DenseBytes, Took};
+use super::super::{
+    CalibratedWeights, EncodedWeight, Origin, PackingError, WeightCache, not_finite, read_weight,
+    stored_name,
+};
 use super::Loader;
 use crate::Error;
 use crate::encoded::{check_decoded, pack, refuse_uncalibrated};
@@ -34,13 +37,15 @@ impl Loader<'_> {
                 return Ok(());
             }
         }
+        if let Some(calibrated) = self.calibrated.filter(|one| one.holds(&param.name)) {
+            return self.calibrated(ranges, param, format, (origin, quantizer, calibrated));
+        }
         let weight = self.scratch.floats(param.elements() as usize)?;
         let of = (quantizer, format);
-        // What calibration encoded follows from rows, too, which are no part of the cache's keys.
-        let is_calibrated = self.calibrated.is_some_and(|one| one.holds(weight_of));
-        let cache = self.cache.filter(|_| !is_calibrated);
         let (cached, reading) = match origin {
-            Origin::Files(store) => read_timed(store, param, cache, of, weight, self.services)?,
+            Origin::Files(store) => {
+                read_timed(store, param, self.cache, of, weight, self.services)?
+            }
             Origin::Random => {
                 let drawn = Drawn::new(param.init, self.seed, index as u32);
                 drawn.fill(weight, self.services);
@@ -65,22 +70,15 @@ impl Loader<'_> {
             }
             if let Origin::Files(store) = origin {
                 check_finite(store, param, weight)?;
+                refuse_uncalibrated(quantizer, &param.name, format.shape)?;
             }
-            let filled = self.calibrated.map(|one| one.fill(weight_of, segments));
-            let packing = if let Some(took) = filled.transpose()?.flatten() {
-                Duration::from_nanos(took)
-            } else {
-                if let Origin::Files(_) = origin {
-                    refuse_uncalibrated(quantizer, &param.name, format.shape)?;
-                }
-                let begin = Instant::now();
-                pack(quantizer, &param.name, format, weight, segments, workspace)?;
-                begin.elapsed()
-            };
+            let begin = Instant::now();
+            pack(quantizer, &param.name, format, weight, segments, workspace)?;
+            let packing = begin.elapsed();
             self.report.encode_nanos += packing.as_nanos() as u64;
             let segments = shared(segments);
             let encoded = EncodedWeight {
-                param,
+                name: &param.name,
                 quantizer,
                 format,
                 dense: weight,
@@ -89,7 +87,7 @@ impl Loader<'_> {
             self.decode_checks.look(&encoded)?;
             let error = PackingError::sampled(&encoded)?;
             if let Some(inspector) = self.inspector {
-                inspector.inspect(&encoded)?;
+                inspector.inspect(param, &encoded)?;
             }
             check_decoded(quantizer, &param.name, format, weight, &segments)?;
             let checks = self.decode_checks.made();
@@ -102,6 +100,53 @@ impl Loader<'_> {
             }
             self.report.errors.push(error);
             self.report.encoded += 1;
+            Ok(())
+        })
+    }
+
+    /// Fills in a weight that calibration packed. Its dense numbers are read for an inspector only.
+    fn calibrated(
+        &mut self,
+        ranges: &[BufferRange],
+        param: &Param,
+        format: &Format,
+        (origin, quantizer, calibrated): (Origin<'_>, &Chosen<dyn Quantizer>, &CalibratedWeights),
+    ) -> Result<(), Error> {
+        let weight_of = (param.name.as_str(), format);
+        let inspector = self.inspector;
+        let dense = match (inspector, origin) {
+            (Some(_), Origin::Files(store)) => {
+                let weight = self.scratch.floats(param.elements() as usize)?;
+                let name = stored_name(store, &param.name, &param.aliases, &param.shape)?;
+                read_weight(store, &name, weight)?;
+                weight
+            }
+            _ => self.scratch.floats(0)?,
+        };
+        in_place(self.device, ranges, |segments| {
+            let found = calibrated.fill(weight_of, segments)?;
+            let found = found.expect("a weight that is held is known");
+            let segments = shared(segments);
+            if let Some(inspector) = inspector {
+                let weight = EncodedWeight {
+                    name: &param.name,
+                    quantizer,
+                    format,
+                    dense,
+                    segments: &segments,
+                };
+                inspector.inspect(param, &weight)?;
+            }
+            if let Some(kept) = self.kept {
+                kept.put(weight_of, &segments, &found.checks);
+            }
+            self.decode_checks.join(found.checks);
+            self.report.errors.push(found.error);
+            self.report.encode_nanos += found.encode_nanos;
+            match found.is_cached {
+                true => self.report.cached += 1,
+                false => self.report.encoded += 1,
+            }
             Ok(())
         })
     }
@@ -129,8 +174,11 @@ fn read_timed<'c>(
     let begin = Instant::now();
     let hash = store.read_hashed_f32(&name, weight, services)?;
     let reading = begin.elapsed();
-    let dtype = store.entry(&name)?.dtype;
-    Ok((cache.weight((quantizer, format), (dtype, &hash)), reading))
+    let dense = DenseBytes {
+        dtype: store.entry(&name)?.dtype,
+        hash: &hash,
+    };
+    Ok((cache.weight((quantizer, format), dense, None), reading))
 }
 
 /// Refuses a weight with a number that is not finite.
