@@ -122,7 +122,14 @@ fn what_the_statistics_follow_from_is_calibrated_again() {
         train("fewer", "--set data.calibration_rows=1").0,
         [PACKED, 0]
     );
-    assert_eq!(train("shorter", "--set data.max_seq_len=8").0, [PACKED, 0]);
+    assert_eq!(
+        train(
+            "shorter",
+            "--set data.max_seq_len=8 --set data.too_long=truncate"
+        )
+        .0,
+        [PACKED, 0]
+    );
     // Its inputs are those of the other sites of its layer, and a layer later.
     let site = r#"--set sites=[{match="model.layers.1.mlp.down_proj",quantizer="none"}]"#;
     assert_eq!(train("sites", site).0, [PACKED / 2 - 1, PACKED / 2]);

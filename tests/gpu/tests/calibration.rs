@@ -83,7 +83,13 @@ fn a_plan_tells_what_calibration_takes_of_the_device() {
     fs::write(&rows, "{\"input_ids\":[5,6,7,8,9]}\n").expect("written");
     let mut host = Command::new(program());
     host.args(["plan", "--json", "--set", "quantizer.gptq.group_size=16"]);
-    host.args(["--plugins", "gptq,lora,single", "--model"]);
+    host.args([
+        "--plugins",
+        "gptq,lora,single",
+        "--set",
+        "model.compute=f32",
+    ]);
+    host.args(["--set", "data.max_seq_len=64", "--model"]);
     host.arg(golden("llama/tiny")).arg("--data").arg(&rows);
     let output = CASES[1].mocked(&mut host, folder(), ORDERS[0]).output();
     let output = output.expect("the host starts");
