@@ -134,7 +134,7 @@ struct Key<'a> {
     /// Hash of the library, or of the program that it is linked into.
     code: &'a str,
     processor: (&'a Option<String>, &'a [String]),
-    /// Hash of what the statistics of the weight's inputs follow from, if the encoder was given any.
+    /// Hash of what the statistics of its inputs follow from, if the encoder was given any.
     statistics: Option<&'a str>,
 }
 

@@ -211,8 +211,8 @@ impl TensorStore {
         Ok(TreeHash::of(hashes).whole())
     }
 
-    /// The hash that [`TensorStore::read_hashed_f32`] returns of tensor `name`, of any dtype, by all
-    /// threads of `services`, each of which holds one part.
+    /// The hash that [`TensorStore::read_hashed_f32`] returns of tensor `name`, of any dtype, by
+    /// all threads of `services`, each of which holds one part.
     ///
     /// # Errors
     ///

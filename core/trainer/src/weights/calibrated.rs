@@ -1,5 +1,5 @@
-//! Packed params of a plan -> those with statistics of their inputs, encoded or taken from the cache
-//! before loading.
+//! Packed params of a plan -> those with statistics of their inputs, encoded or taken from the
+//! cache before loading.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A dense weight and its quantizer -> packed segments in device memory: kept ones, calibrated ones,
-//! cached ones, or encoded now.
+//! A dense weight and its quantizer -> packed segments in device memory: kept, calibrated or cached
+//! ones, or encoded now.
 
 use std::time::{Duration, Instant};
 
