@@ -29,11 +29,22 @@ pub struct Param {
     pub init: Init,
     /// Its learning rate over the run's; 1 but for some of an adapter's.
     pub learning_rate_ratio: f64,
-    /// The unit that stores it: the first that reads it.
+    /// The unit that stores it: the first that reads it. [`Param::OF_NO_UNIT`] for frozen params
+    /// of an adapter, which every rank keeps whole.
     pub unit: usize,
+    /// Index of the adapter's param of which it is the first rows and columns; no file holds it.
+    pub part_of: Option<usize>,
 }
 
 impl Param {
+    /// The unit of frozen params of an adapter, which any number of units read.
+    pub const OF_NO_UNIT: usize = usize::MAX;
+
+    /// Whether it is a frozen param of an adapter.
+    pub fn is_of_no_unit(&self) -> bool {
+        self.unit == Param::OF_NO_UNIT
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
@@ -155,19 +166,24 @@ pub fn params(
             init: spec.init,
             learning_rate_ratio: 1.0,
             unit: unit_of[index],
+            part_of: None,
         });
     }
     for (index, param) in adaptation.params.iter().enumerate() {
+        let frozen = adaptation.frozen(index);
+        let part_of = frozen.and_then(|one| one.part_of);
         made.push(Param {
             name: param.name.clone(),
             aliases: Vec::new(),
             shape: param.shape.clone(),
             kind: None,
-            trainable: training != Training::Nothing,
+            trainable: frozen.is_none() && training != Training::Nothing,
             layout: WeightLayout::Dense(dtypes.params),
             init: param.init,
             learning_rate_ratio: adaptation.learning_rate_ratio(index),
-            unit: usize::MAX,
+            // `compile` finds the unit of a trained one.
+            unit: Param::OF_NO_UNIT,
+            part_of: part_of.map(|whole| model.params.len() + whole),
         });
     }
     made

@@ -154,7 +154,7 @@ impl From<PluginError> for NoProgram {
     }
 }
 
-/// Makes the program. Sets the unit of every adapter param in `params`.
+/// Makes the program. Sets the unit of every adapter param in `params` that is trained.
 ///
 /// # Errors
 /// As [`splice::splice`] for a fragment that does not fit its site, [`grad::differentiate`] for an
@@ -191,7 +191,10 @@ pub fn compile(
     for (index, unit) in model.units.iter().enumerate() {
         let mut graph = splice::splice(model, unit, &replacements, &mut dropouts)?;
         for &param in &graph.params {
-            params[param].unit = params[param].unit.min(index);
+            let of_adapter = param.checked_sub(model.params.len());
+            if of_adapter.and_then(|own| adaptation.frozen(own)).is_none() {
+                params[param].unit = params[param].unit.min(index);
+            }
         }
         let caches = match limits.cache {
             Some(shape) => cached::cache(&mut graph, shape, &["hidden", "logits"])?,

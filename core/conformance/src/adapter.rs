@@ -1,5 +1,6 @@
 //! The checks of adapters.
 
+mod frozen;
 mod initialise;
 
 use std::collections::BTreeSet;
@@ -24,6 +25,11 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
         "adapt.params",
         "params have names of their own, shapes with elements, finite beginnings, and a join that uses them",
         || each(subject, |_, _, _, adaptation| params(adaptation)),
+    );
+    suite.check(
+        "adapt.frozen",
+        "frozen params exist, are parts of whole ones with the same beginning, and leave one to be trained",
+        || each(subject, |_, _, _, adaptation| frozen::check(adaptation)),
     );
     suite.check(
         "adapt.fragments",
@@ -174,7 +180,10 @@ pub fn is_finite(init: Init) -> bool {
     match init {
         // `initialise` is tried by a check of its own.
         Init::Zeros | Init::Ones | Init::FromWeight => true,
-        Init::Uniform { bound } => bound.is_finite() && bound >= 0.0,
+        Init::Constant { value } => value.is_finite(),
+        Init::Uniform { bound } | Init::TorchUniform { bound, .. } => {
+            bound.is_finite() && bound >= 0.0
+        }
         Init::Normal { std } => std.is_finite() && std >= 0.0,
     }
 }

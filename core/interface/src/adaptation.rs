@@ -43,7 +43,7 @@ pub struct Site {
     pub has_bias: bool,
 }
 
-/// A trainable param that the adapter adds.
+/// A param that the adapter adds. It is trained, unless [`Adaptation::frozen`] has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdapterParam {
     /// Its key on disk, such as `base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`.
@@ -52,6 +52,22 @@ pub struct AdapterParam {
     pub shape: Vec<u64>,
     /// Initial value.
     pub init: Init,
+}
+
+/// A param that is read and not trained: it has no gradient and no optimizer state.
+///
+/// Fragments of any number of sites may read it. It is kept once on every rank, whole and in the
+/// dtype of trained params, under every sharding strategy. The adapter's files hold it under its
+/// name. Its initial values are numbers of one kind or random ones, not [`Init::FromWeight`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenParam {
+    /// Index into [`Adaptation::params`].
+    pub param: usize,
+    /// Index into [`Adaptation::params`] of another frozen matrix, of which this one is the first
+    /// rows and of these the first columns. It has the same `init`. The adapter's files hold only
+    /// the other one, so its name is for messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<usize>,
 }
 
 /// A fragment that replaces a site.
@@ -111,6 +127,9 @@ pub struct Adaptation {
     /// Where it begins with a part of the weights: what becomes of the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_change: Option<BaseChange>,
+    /// The params that are not trained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<FrozenParam>,
 }
 
 /// The change of the base by an adapter that begins with a part of the weights.
@@ -136,6 +155,17 @@ impl Adaptation {
     /// The learning rate of a param over the run's.
     pub fn learning_rate_ratio(&self, param: usize) -> f64 {
         self.learning_rate_ratios.get(param).copied().unwrap_or(1.0)
+    }
+
+    /// How a param is frozen; none where it is trained.
+    pub fn frozen(&self, param: usize) -> Option<&FrozenParam> {
+        self.frozen.iter().find(|one| one.param == param)
+    }
+
+    /// The param that the adapter's files hold for a param: itself, or the one it is a part of.
+    pub fn stored(&self, param: usize) -> usize {
+        let whole = self.frozen(param).and_then(|one| one.part_of);
+        whole.unwrap_or(param)
     }
 }
 

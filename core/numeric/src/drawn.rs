@@ -19,9 +19,11 @@ impl Drawn {
     /// The elements of param number `param` under the run's `seed`.
     ///
     /// # Panics
-    /// On a param that begins from its weight: it is not drawn.
+    /// On a param that begins from its weight, or as [`torch_uniform`](crate::torch_uniform) draws.
     pub fn new(init: Init, seed: u64, param: u32) -> Self {
         assert!(init != Init::FromWeight, "its weight has its values");
+        let in_order = matches!(init, Init::TorchUniform { .. });
+        assert!(!in_order, "its numbers come one after the other");
         Drawn {
             init,
             key: random::key(seed, Purpose::INIT, 0),
@@ -92,10 +94,11 @@ impl Drawn {
         match self.init {
             Init::Zeros => [0.0; 4],
             Init::Ones => [1.0; 4],
+            Init::Constant { value } => [value; 4],
             Init::Uniform { bound } => {
                 words().map(|word| -bound + (bound + bound) * f64::from(random::uniform(word)))
             }
-            Init::FromWeight => unreachable!("`new` refuses it"),
+            Init::FromWeight | Init::TorchUniform { .. } => unreachable!("`new` refuses it"),
             Init::Normal { std } => {
                 let [a, b, c, d] = words();
                 let ([w, x], [y, z]) = (random::normal([a, b]), random::normal([c, d]));
@@ -131,6 +134,7 @@ mod tests {
             Init::Normal { std: 0.02 },
             Init::Uniform { bound: 0.5 },
             Init::Ones,
+            Init::Constant { value: 0.1 },
         ] {
             let (drawn, elements) = (Drawn::new(init, 42, 7), 2 * PART + 3);
             let mut bytes = vec![0; 4 * elements];

@@ -9,6 +9,7 @@ mod divergence;
 mod drawn;
 mod finite;
 mod likeliest;
+mod torch_uniform;
 mod weight_error;
 
 pub use convert::{numbers, widen, write_numbers};
@@ -17,4 +18,5 @@ pub use divergence::TokenDivergence;
 pub use drawn::Drawn;
 pub use finite::first_not_finite;
 pub use likeliest::likeliest;
+pub use torch_uniform::torch_uniform;
 pub use weight_error::ErrorSums;

@@ -80,3 +80,11 @@ pub(crate) fn loading_bytes(
     }
     Ok(most + of_units.into_values().max().unwrap_or(0))
 }
+
+/// Most bytes that a frozen param of an adapter takes while it is loaded: the tensor in f32, and
+/// the part that a site reads.
+pub(crate) fn frozen_loading_bytes(params: &[Param]) -> u64 {
+    let frozen = params.iter().filter(|param| param.is_of_no_unit());
+    let bytes = frozen.map(|param| 8 * param.elements());
+    bytes.max().unwrap_or(0)
+}

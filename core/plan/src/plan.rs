@@ -42,7 +42,9 @@ use self::packed_params::PackedParams;
 use self::programs::Programs;
 use crate::Error;
 use crate::base_change;
-use crate::initialised_sites::{InitialisedSite, initialised_sites, loading_bytes};
+use crate::initialised_sites::{
+    InitialisedSite, frozen_loading_bytes, initialised_sites, loading_bytes,
+};
 use crate::packing::SavedParam;
 use crate::param_groups::{GroupPart, ParamGroups};
 use crate::shard_layout::{ShardLayout, Trained};
@@ -171,7 +173,8 @@ pub fn make(
     let (shard_layout, step_plan) = sharding::lay_out(strategy, &request, trained, &program)?;
     let initialised_sites = initialised_sites(&model, &sites, &adaptation);
     let initialising = loading_bytes(&initialised_sites, components, &params)?;
-    let loading = initialising.max(packed.loading_bytes(&params)?);
+    let frozen = frozen_loading_bytes(&params);
+    let loading = initialising.max(frozen).max(packed.loading_bytes(&params)?);
     let layout = parts_of_step((&params, dtypes), &shard_layout, &step_plan, demand);
     let kernels_and_groups = [0, group_bytes(&demand, &shard_layout)];
     let programs = (&program, generator.as_ref());
@@ -359,9 +362,11 @@ impl RunPlan {
         staging::bytes(&self.step_plan, &self.shard_layout, self.dtypes)
     }
 
-    /// Elements of all params of model and adapter, and of the trainable ones.
+    /// Elements of all params of model and adapter, and of the trainable ones. Parts of frozen
+    /// params are not counted again.
     pub fn num_params(&self) -> (u64, u64) {
-        let all = self.params.iter().map(Param::elements).sum();
+        let whole = self.params.iter().filter(|p| p.part_of.is_none());
+        let all = whole.map(Param::elements).sum();
         let trained = self
             .params
             .iter()

@@ -10,7 +10,7 @@ use crate::shard_layout::ShardLayout;
 /// The content of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// All frozen params of a unit.
+    /// All frozen params of a unit, or those of no unit.
     Frozen(usize),
     /// Values of trainable params that are not cut.
     Values,
@@ -184,7 +184,8 @@ impl StorageLayout<'_> {
             )
         });
         let whole = |unit: &usize| self.shard_layout.placements[*unit].frozen == Place::Replicated;
-        let frozen = (0..self.units).filter(whole).map(|unit| {
+        let frozen = (0..self.units).filter(whole);
+        let frozen = frozen.chain([Param::OF_NO_UNIT]).map(|unit| {
             let bytes = self.frozen(unit).map(|(_, param)| param.bytes()).sum();
             (Part::Frozen(unit), bytes)
         });

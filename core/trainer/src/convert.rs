@@ -11,6 +11,7 @@ mod joined;
 pub mod merge;
 pub mod merge_check;
 pub mod quantize;
+mod saved_param;
 pub mod split;
 
 use std::path::Path;

@@ -109,7 +109,7 @@ pub fn adapter(
     let target = out.join("adapter");
     let config = answer::saved_config(adapter, sites, base_model)?;
     let all = team.first().params();
-    let of_adapter = |index: &usize| all[*index].kind.is_none();
+    let of_adapter = |index: &usize| all[*index].kind.is_none() && all[*index].part_of.is_none();
     let params: Vec<usize> = (0..all.len()).filter(of_adapter).collect();
     if !team.world().writes() {
         follow(team, &params)?;

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod calibrated;
+mod frozen_params;
 mod join_ranks;
 mod loading_notes;
 mod saved_adapter;
@@ -15,8 +16,8 @@ use espalier_data::Dataset;
 use espalier_engine::error::BackendCall;
 use espalier_engine::executor::{Executor, PreparedRun, Storage};
 use espalier_engine::load::{
-    self, DrawnBy, Initialise, Inspector, KeptWeights, LoadReport, Loader, Origin, RankLoader,
-    Staging, WeightCache, agree,
+    self, DrawnBy, FrozenTensor, Initialise, Inspector, KeptWeights, LoadReport, Loader,
+    RankLoader, Staging, WeightCache, agree,
 };
 use espalier_engine::observer::{Event, Observer};
 use espalier_engine::ranks::Peers;
@@ -36,7 +37,7 @@ use calibrated::PackedBefore;
 
 pub(crate) use join_ranks::join_ranks;
 pub(crate) use loading_notes::tell_packed;
-pub(crate) use saved_adapter::check_saved_adapter;
+pub(crate) use saved_adapter::{check_saved_adapter, is_drawn_again};
 
 /// Allocates a run's storage, loads every param and returns the executor.
 ///
@@ -158,11 +159,12 @@ impl Loading<'_> {
     pub fn check(&self, plan: &RunPlan, wanted: &dyn Fn(&Param) -> bool) -> Result<(), Error> {
         if let Some(saved) = &self.components.saved_adapter {
             let added = plan.params.iter().filter(|param| param.kind.is_none());
-            check_saved_adapter(saved, added.map(|param| param.name.as_str()))?;
+            let stored = added.filter(|param| param.part_of.is_none());
+            check_saved_adapter(saved, stored.map(|param| param.name.as_str()))?;
         }
         let tensors = self.tensors()?;
         let params = plan.params.iter().enumerate();
-        let mut params = params.filter(|(_, param)| wanted(param));
+        let mut params = params.filter(|(_, param)| wanted(param) && param.part_of.is_none());
         params.try_for_each(|(index, param)| {
             let origin = self.origin(param, tensors.as_ref());
             let packing = load::packing(&plan.quantizers, &plan.saved, index);
@@ -242,6 +244,12 @@ impl Loading<'_> {
                 cache: packed.cache,
                 initialise: self.initialise(&initialised, executor.params(), &quantizers),
             };
+            let frozen = self.place_frozen_params(executor, tensors.as_ref(), wanted);
+            agree(
+                executor.peers(),
+                "placing the adapter's frozen params",
+                frozen,
+            )?;
             let report = loader.load(&|_, param| wanted(param), &mut |run| match run.part {
                 Part::Frozen => executor.place_frozen(run.unit, run.bytes),
                 _ => executor.place_values(run.unit, run.bytes),
@@ -273,16 +281,6 @@ impl Loading<'_> {
     /// The user's cache of packed weights.
     fn cache(&self) -> Option<WeightCache> {
         WeightCache::open(self.config.run.weight_cache_gb, self.model.path())
-    }
-
-    /// The source of a param.
-    fn origin<'o>(&'o self, param: &Param, tensors: Option<&'o TensorStore>) -> Origin<'o> {
-        let saved = self.components.saved_adapter.as_ref();
-        match (param.kind, tensors, saved) {
-            (Some(_), Some(tensors), _) => Origin::Files(tensors),
-            (None, _, Some(saved)) => Origin::Files(saved.tensors()),
-            _ => Origin::Random,
-        }
     }
 
     /// The sites whose params, `wanted` by index, begin from their weight: those of no saved
@@ -357,7 +355,11 @@ impl Loading<'_> {
         for (done, index) in order.into_iter().enumerate() {
             let param = &plan.params[index];
             self.stop.check()?;
-            if wanted(index, param) {
+            if wanted(index, param) && param.is_of_no_unit() {
+                let tensor = FrozenTensor::of(&plan.params, index);
+                let origin = self.origin(&plan.params[tensor.index], tensors.as_ref());
+                loader.load_frozen(param, tensor, storage.param(index)[0], origin)?;
+            } else if wanted(index, param) {
                 let origin = self.origin(param, tensors.as_ref());
                 let packing = load::packing(&plan.quantizers, &plan.saved, index);
                 loader.load((index, param), storage.param(index), origin, packing)?;

@@ -1,5 +1,6 @@
 //! JSON values at the boundary -> one sample of each kind with every field and every variant.
 
+mod adapting;
 mod constants;
 mod saved_form;
 
@@ -7,9 +8,6 @@ use std::fmt::Write;
 
 use espalier_interface::abi::METHODS;
 use espalier_interface::abi::descriptor::{ComponentDescriptor, Descriptor, OptionDescriptor};
-use espalier_interface::adaptation::{
-    Adaptation, AdapterParam, BaseChange, Join, ReplacedNorm, Site, SiteKind,
-};
 use espalier_interface::calibration::{Calibration, InputsFrom, Statistic};
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, Codes, Decoding, DeviceCode, Format, SegmentSpec, TableScale,
@@ -26,6 +24,7 @@ use espalier_interface::{
 use serde::Serialize;
 use serde_json::json;
 
+use self::adapting::{adaptation, sites};
 use self::constants::{codes, dtypes, option_kinds};
 use self::saved_form::{saved_description, saved_form, saved_model};
 
@@ -209,45 +208,6 @@ fn model() -> Model {
             .map(unit)
             .to_vec(),
     }
-}
-
-fn adaptation() -> Adaptation {
-    Adaptation {
-        params: vec![AdapterParam {
-            name: "lora_A.weight".to_owned(),
-            shape: vec![2, 4],
-            init: Init::FromWeight,
-        }],
-        joins: vec![Join {
-            site: 0,
-            fragment: graph(),
-            params: vec![0],
-        }],
-        learning_rate_ratios: vec![2.0],
-        norms: vec![ReplacedNorm { site: 3, param: 0 }],
-        base_change: Some(BaseChange {
-            joins: vec![0],
-            rounds: 1,
-            option: "init".to_owned(),
-        }),
-    }
-}
-
-fn sites() -> Vec<Site> {
-    let site = |kind| Site {
-        name: "layer.proj".to_owned(),
-        kind,
-        shape: [4, 4],
-        tied_to: Some("embedding".to_owned()),
-        has_bias: true,
-    };
-    let kinds = [
-        SiteKind::Linear,
-        SiteKind::Embedding,
-        SiteKind::Head,
-        SiteKind::Norm,
-    ];
-    kinds.map(site).to_vec()
 }
 
 fn request() -> ShardingRequest {

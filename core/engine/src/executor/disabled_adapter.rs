@@ -16,6 +16,7 @@ fn beginning(param: &Param) -> Option<f32> {
     match (param.kind, param.init) {
         (None, Init::Zeros) => Some(0.0),
         (None, Init::Ones) => Some(1.0),
+        (None, Init::Constant { value }) => Some(value as f32),
         _ => None,
     }
 }
@@ -29,7 +30,7 @@ pub fn disabled_adapter_bytes(params: &[Param]) -> u64 {
 }
 
 impl Executor {
-    /// Sets this rank's elements of the params that begin with zeros or ones so; returns what they
+    /// Sets this rank's elements of the params that begin with one number so; returns what they
     /// were. The model is then without its adapter, where params that begin from a weight are as
     /// they began.
     ///

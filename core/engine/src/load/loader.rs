@@ -32,15 +32,15 @@ const DRAWN_ELEMENTS: u64 = 1 << 22;
 
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
-    device: &'a dyn Device,
+    pub(super) device: &'a dyn Device,
     /// The threads that draw the weights to be encoded.
-    services: &'a dyn Services,
+    pub(super) services: &'a dyn Services,
     drawn_by: DrawnBy,
-    seed: u64,
+    pub(super) seed: u64,
     /// One weight in f32 and the encoder's workspace; grown when needed, freed with the loader.
     scratch: Scratch,
     workspace: Scratch,
-    report: LoadReport,
+    pub(super) report: LoadReport,
     decode_checks: DecodeChecks,
     inspector: Option<&'a dyn Inspector>,
     kept: Option<&'a KeptWeights>,
@@ -216,7 +216,9 @@ impl<'a> Loader<'a> {
         range: BufferRange,
         dtype: DType,
     ) -> Result<(), Error> {
-        if self.drawn_by == DrawnBy::Host {
+        // The op has no kind for a constant.
+        let is_constant = matches!(param.init, Init::Constant { .. });
+        if self.drawn_by == DrawnBy::Host || is_constant {
             let drawn = Drawn::new(param.init, self.seed, index as u32);
             return self.drawn(&drawn, param.elements(), (range, dtype));
         }
@@ -227,6 +229,8 @@ impl<'a> Loader<'a> {
                 .with("kind", "uniform")
                 .with("bound", bound),
             Init::Normal { std } => Attributes::new().with("kind", "normal").with("std", std),
+            Init::Constant { .. } => unreachable!("the host writes it"),
+            Init::TorchUniform { .. } => unreachable!("only `load_frozen` draws such numbers"),
             Init::FromWeight => unreachable!("`load` takes those from their weight"),
         };
         let request = KernelRequest::new("init")

@@ -180,13 +180,17 @@ impl RankLoader<'_> {
         Ok(())
     }
 
-    /// Reports that all params up to those of `unit` are loaded.
+    /// Reports that all params up to those of `unit` are loaded, and those of no unit.
     fn tell(&self, unit: usize) {
         if self.member.rank() != self.member.world().own_ranks().start {
             return;
         }
         let params = self.params;
-        let placed = || params.iter().filter(|param| param.unit <= unit);
+        let placed = || {
+            params
+                .iter()
+                .filter(|param| param.unit <= unit || param.is_of_no_unit())
+        };
         let Some(last) = params.iter().rfind(|param| param.unit == unit) else {
             return;
         };

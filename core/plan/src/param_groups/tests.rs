@@ -15,6 +15,7 @@ fn param(name: &str, kind: ParamKind, elements: u64) -> Param {
         init: Init::Zeros,
         learning_rate_ratio: 1.0,
         unit: 0,
+        part_of: None,
     }
 }
 

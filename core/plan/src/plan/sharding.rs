@@ -59,14 +59,14 @@ pub(super) fn request(
     }
 }
 
-/// The units whose params or gradients `steps` read or write.
+/// The units whose params or gradients `steps` read or write. Params of no unit stay on the device.
 fn reads(steps: &[KernelCall], params: &[Param]) -> BTreeSet<usize> {
     let operands = steps.iter().flat_map(|step| &step.operands);
     let units = operands.filter_map(|operand| match *operand {
         OperandPlace::Param(param) | OperandPlace::Gradient(param) => Some(params[param].unit),
         OperandPlace::Value(_) => None,
     });
-    units.collect()
+    units.filter(|&unit| unit != Param::OF_NO_UNIT).collect()
 }
 
 /// Whether a forward or backward pass reads the params that a region holds.

@@ -11,7 +11,7 @@ use crate::storage_layout::Sizes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryPlan {
-    /// Frozen weights, packed or dense.
+    /// Frozen weights, packed or dense; those of an adapter, too.
     pub weights: u64,
     /// Trainable params.
     pub trainable: u64,

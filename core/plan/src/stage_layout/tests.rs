@@ -18,6 +18,7 @@ fn frozen(unit: usize, elements: u64) -> Param {
         init: Init::Zeros,
         learning_rate_ratio: 1.0,
         unit,
+        part_of: None,
     }
 }
 

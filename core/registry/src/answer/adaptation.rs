@@ -1,6 +1,8 @@
 //! Checks an adapter's params and fragments: each needs an existing site, its width and existing
 //! params.
 
+mod frozen;
+
 use std::collections::HashSet;
 
 use espalier_compile::splice;
@@ -105,6 +107,7 @@ fn check(adaptation: &Adaptation, sites: &[Site]) -> PluginResult<()> {
     match (0..adaptation.params.len()).find(|param| !read.contains(param)) {
         None => {
             one_weight_each(adaptation)?;
+            frozen::check(adaptation)?;
             base_change(adaptation)
         }
         Some(idle) => Err(lie(format!(

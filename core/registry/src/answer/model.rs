@@ -34,6 +34,12 @@ fn check(model: &Model) -> PluginResult<()> {
                 param.name
             )));
         }
+        if matches!(param.init, Init::TorchUniform { .. }) {
+            return Err(lie(format!(
+                "param `{}` begins as `torch_uniform`, which only frozen params of adapters do",
+                param.name
+            )));
+        }
     }
     for graph in &model.graphs {
         values(graph)?;

@@ -23,11 +23,11 @@ use serde_json::{Value as Json, json};
 use super::base_weight::{BaseWeight, BaseWeights};
 use super::fragment;
 use super::joined::Joined;
+use super::saved_param;
 use super::{Base, Converted, Source, new_directory};
 use crate::Error;
 use crate::calibration::TrainingRows;
 use crate::tensor_copy as copy;
-use crate::weights::check_saved_adapter;
 
 /// How an adapter is merged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,15 +175,9 @@ fn checked_adaptation(
     // The source's own sites come first.
     let sites = answer::adapter_sites(adapter, model)?;
     let adaptation = answer::adaptation(adapter, &sites)?;
-    let names = adaptation.params.iter().map(|param| param.name.as_str());
-    check_saved_adapter(saved, names)?;
+    saved_param::check(&adaptation, saved)?;
     for join in &adaptation.joins {
         fragment::check(&join.fragment).map_err(|error| adapter.failed("merge", error))?;
-    }
-    for param in &adaptation.params {
-        let tensors = saved.tensors();
-        tensors.entry_of_shape(&param.name, &param.shape)?;
-        tensors.check_float(&param.name)?;
     }
     Ok(adaptation)
 }
@@ -390,12 +384,12 @@ impl Merger<'_> {
     }
 
     fn adapter_param(&self, saved: &AdapterDirectory, index: usize) -> Result<Vec<f32>, Error> {
-        let param = &self.adaptation.params[index];
-        let store = saved.tensors();
-        let entry = store.entry_of_shape(&param.name, &param.shape)?;
-        let mut values = vec![0.0; entry.elements() as usize];
-        read_weight(store, &param.name, &mut values)?;
-        Ok(values)
+        saved_param::values(
+            self.adaptation,
+            saved,
+            index,
+            self.source.opened_model.services,
+        )
     }
 
     fn tensor(&self, name: &str) -> Result<Vec<f32>, Error> {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use espalier_compile::flat_params::FlatParams;
+use espalier_compile::params::Param;
 use espalier_interface::schedule::Place;
 use espalier_interface::{BufferRange, DType};
 use espalier_plan::storage_layout::{Part, StateKind, StorageLayout};
@@ -58,11 +60,14 @@ impl Storage {
 /// The segments of each frozen param that is whole on the device; none of the others.
 fn frozen_params(layout: &StorageLayout<'_>, parts: &Buffers) -> Vec<Vec<BufferRange>> {
     let mut ranges = vec![Vec::new(); layout.params.len()];
-    for unit in 0..layout.units {
+    let optimizer = &layout.shard_layout.optimizer;
+    let of_no_unit = FlatParams::of(layout.params, Param::OF_NO_UNIT, optimizer);
+    let units = layout.shard_layout.flat_params[..layout.units].iter();
+    for (unit, flat) in units.enumerate().chain([(Param::OF_NO_UNIT, &of_no_unit)]) {
         let Some(resident) = parts.get(&Part::Frozen(unit)) else {
             continue;
         };
-        for (param, segments) in &layout.shard_layout.flat_params[unit].frozen {
+        for (param, segments) in &flat.frozen {
             let segment = |bytes: &Range<u64>| part(resident.whole(), bytes, 1);
             ranges[*param] = segments.iter().map(segment).collect();
         }

@@ -31,7 +31,10 @@ impl Making<'_> {
             .zip(&plan.params)
             .map(|(old, new)| {
                 let dense = matches!(new.layout, WeightLayout::Dense(_));
-                old.layout == new.layout && (dense || self.role != Role::QUANTIZER)
+                // What a frozen param of an adapter holds is told by its name and beginning.
+                let holds = |param: &Param| (param.name.clone(), param.init);
+                let alike = !new.is_of_no_unit() || holds(old) == holds(new);
+                old.layout == new.layout && alike && (dense || self.role != Role::QUANTIZER)
             })
             .collect();
         let keeps = |unit: usize| {

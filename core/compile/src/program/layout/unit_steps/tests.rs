@@ -65,6 +65,7 @@ fn places(draft: &Draft) -> ([u64; 2], u64) {
         init: espalier_interface::Init::Zeros,
         learning_rate_ratio: 1.0,
         unit: 0,
+        part_of: None,
     };
     let hidden = ValueLocation::in_arena(0, draft.extent(0, dtypes).expect("of tokens"));
     let output = draft.hidden().expect("an output");
