@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import torch
-from peft import HiraConfig, IA3Config, LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import HiraConfig, IA3Config, LoraConfig, PeftModel, VeraConfig, get_peft_model, get_peft_model_state_dict
 from runs import GOLDEN, MODEL, OUT, base, data, expect_near, loss, metrics, train
 from safetensors.torch import load_file
 
@@ -28,6 +28,7 @@ OPTIONS = {
     "lora-norms": {"rank": 8, "targets": '["q_proj"]', "modules_to_save": '["norm"]'},
     "dora-norms": {"rank": 8, "modules_to_save": '["post_attention_layernorm", "model.norm"]'},
     "ia3": {"targets": '"all-linear"'},
+    "vera": {"rank": 16, "targets": '["q_proj", "v_proj", "down_proj"]'},
     "hira": {"rank": 8},
 }
 BY_PEFT = {
@@ -45,6 +46,7 @@ BY_PEFT = {
     "ia3": IA3Config(
         target_modules=["k_proj", "up_proj"], feedforward_modules=["up_proj"], task_type="CAUSAL_LM"
     ),
+    "vera": VeraConfig(r=4, target_modules=["k_proj", "down_proj"], projection_prng_key=3, task_type="CAUSAL_LM"),
     "hira": HiraConfig(r=4, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM"),
 }
 SETS = {"target_modules", "feedforward_modules"}
@@ -138,7 +140,7 @@ def check_curve(name, kind):
 for kind in ("f32", "nf4"):
     for name in OPTIONS:
         check_export(name, kind)
-    for name in ("dora", "ia3", "hira"):
+    for name in ("dora", "ia3", "vera", "hira"):
         check_curve(name, kind)
 for name in BY_PEFT:
     check_start(name, by_peft(name))

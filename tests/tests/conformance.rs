@@ -81,6 +81,7 @@ fn the_shipped_components_pass() {
         "lora",
         "dora",
         "ia3",
+        "vera",
         "llama",
         "mistral",
         "qwen2",

@@ -16,3 +16,5 @@ mod lora;
 mod optimizers;
 #[path = "split.rs"]
 mod split;
+#[path = "vera.rs"]
+mod vera;

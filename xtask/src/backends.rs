@@ -31,7 +31,7 @@ pub struct BackendsOptions {
 }
 
 /// The tests with the peers' golden data, whose models a backend trains and evaluates.
-pub const GOLDEN: [&str; 10] = [
+pub const GOLDEN: [&str; 11] = [
     "bnb_golden",
     "dora",
     "families_golden",
@@ -42,6 +42,7 @@ pub const GOLDEN: [&str; 10] = [
     "lora",
     "optimizers",
     "split",
+    "vera",
 ];
 
 /// Builds the plugins into the target directory's `backends`. Runs their tests, with the kit of

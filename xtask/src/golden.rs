@@ -51,6 +51,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_gptq.py",
         "make_awq.py",
         "make_ia3.py",
+        "make_vera.py",
         "make_config_keys.py",
         "make_optimizers.py",
         "make_adamw8bit.py",

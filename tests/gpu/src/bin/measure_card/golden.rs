@@ -12,9 +12,10 @@ use crate::setting::Setting;
 const PROGRAM: &str = "golden_on_backend";
 
 /// The tests' modules, the shortest first.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 8] = [
     "llama_golden",
     "ia3",
+    "vera",
     "dora",
     "families_golden",
     "lora",
