@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use espalier_data::{
     ChatTemplate, DataOptions, Dataset, GenerationPrompt, Message, TrainOn, UNTRAINED, Vocabulary,
 };
+use espalier_tests::golden_bytes;
 use espalier_tests::rows::options;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,8 +19,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn cases() -> Value {
-    let text = fs::read_to_string(golden("cases.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+    serde_json::from_slice(&golden_bytes("chat/cases.json.gz")).unwrap()
 }
 
 /// A model's directory: the case's tokenizer with its begin and end token and its template.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use espalier_data::{
     ChatTemplate, DataOptions, Dataset, GenerationPrompt, Message, TrainOn, Vocabulary,
 };
+use flate2::read::GzDecoder;
 use serde_json::{Value as Json, json};
 
 use place::{RunFolder, copy_directory};
@@ -255,8 +256,8 @@ fn an_exceeded_limit_names_the_first_row_and_is_not_a_bad_row() {
 #[test]
 fn a_separate_process_gives_the_same_tokens_as_this_process() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
-    let golden = fs::read_to_string(tests.join("golden/chat/cases.json")).expect("cases");
-    let golden: Json = serde_json::from_str(&golden).expect("JSON");
+    let cases = fs::File::open(tests.join("golden/chat/cases.json.gz")).expect("cases");
+    let golden: Json = serde_json::from_reader(GzDecoder::new(cases)).expect("JSON");
     for (name, case) in golden["templates"].as_object().expect("templates") {
         let conversations = golden["conversations"].as_array().expect("a list").iter();
         let results = case["results"].as_array().expect("a list");

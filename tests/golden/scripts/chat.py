@@ -1,8 +1,9 @@
 """Conversations -> what transformers' chat templates make of them: token ids and assistant masks.
 
-Usage: chat.py OUT    writes OUT/chat/: two tokenizers and cases.json
+Usage: chat.py OUT    writes OUT/chat/: two tokenizers and cases.json.gz
 """
 
+import gzip
 import json
 import random
 import sys
@@ -179,7 +180,8 @@ def main():
             "tagged": tagged,
             "results": [case(tokenizer, template, tagged, messages) for messages in conversations],
         }
-    (out / "cases.json").write_text(json.dumps(cases, ensure_ascii=False, separators=(",", ":")) + "\n")
+    text = json.dumps(cases, ensure_ascii=False, separators=(",", ":")) + "\n"
+    (out / "cases.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 main()

@@ -1,6 +1,6 @@
-"""Compares regenerated golden data with the committed, tensor by tensor.
+"""Compares regenerated golden data with the committed, tensor by tensor, and the JSON of chat/ and config/.
 
-usage: compare.py GOLDEN OUT      exit status 1 where a tensor is missing or differs by > 1e-4
+usage: compare.py GOLDEN OUT      exit status 1 where a tensor is missing or differs by > 1e-4, or JSON differs
 
 Whole numbers must be identical. Weights after training (`*_final`, `final_params_*`, `adapter_trained_*`) are
 measured by their norm: AdamW moves a weight whose gradient is rounding by as much as any other, so that single
@@ -8,6 +8,8 @@ weights say nothing. So are the tensors of `bf16/`, which may differ by 3e-2: an
 across rounding boundaries.
 """
 
+import gzip
+import json
 import math
 import sys
 from pathlib import Path
@@ -30,6 +32,12 @@ def difference(old, new, by_norm):
     size = torch.linalg.vector_norm if by_norm else lambda values: values.abs().max()
     share = (size(old - new) / (size(old) or 1.0)).item()
     return float("inf") if math.isnan(share) else share
+
+
+def load_json(path):
+    """The content of a file that is compressed or not."""
+    data = path.read_bytes()
+    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
 
 
 def is_trained(name):
@@ -62,6 +70,12 @@ def main():
         verdict = "identical" if worst == 0 else f"{worst:.1e} of the {'norm' if by_norm else 'largest value'} at {where}"
         print(f"{name}: {verdict}" + (f"; differing keys {missing}" if missing else ""))
         bad += bool(missing) or worst > (BF16_LIMIT if in_bf16 else LIMIT)
+    # Texts and whole numbers. The other JSON is about the tensors.
+    for path in sorted([*out.glob("chat/*.json*"), *out.glob("config/*.json")]):
+        name = path.relative_to(out)
+        same = (golden / name).exists() and load_json(golden / name) == load_json(path)
+        print(f"{name}: {'identical' if same else 'differs'}")
+        bad += not same
     sys.exit(1 if bad else 0)
 
 

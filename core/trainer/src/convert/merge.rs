@@ -95,15 +95,13 @@ pub fn decode(
         dtype: Some(DType::F32),
     };
     let nothing = Adaptation::default();
-    // As `quantize`, which writes the packed weights themselves.
-    let rows = TrainingRows::InFiles;
     write(
         out,
         &source,
         None,
         &nothing,
         options,
-        rows,
+        TrainingRows::InFiles,
         (observer, stop),
     )
 }
