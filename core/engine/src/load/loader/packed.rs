@@ -143,9 +143,10 @@ impl Loader<'_> {
             self.decode_checks.join(found.checks);
             self.report.errors.push(found.error);
             self.report.encode_nanos += found.encode_nanos;
-            match found.is_cached {
-                true => self.report.cached += 1,
-                false => self.report.encoded += 1,
+            if found.is_cached {
+                self.report.cached += 1;
+            } else {
+                self.report.encoded += 1;
             }
             Ok(())
         })
