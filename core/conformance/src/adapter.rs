@@ -88,21 +88,24 @@ pub fn adapter(subject: &Subject<'_, dyn Adapter>, suite: &mut Suite) {
     suite.check(
         "saved.refused",
         "an `adapter_config.json` of something else is rejected with a message",
-        || {
-            let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
-            for config in [
-                serde_json::json!({}),
-                serde_json::json!([1, 2]),
-                serde_json::json!({"peft_type": "NO_SUCH_TYPE"}),
-            ] {
-                match adapter.options_from_saved(&config) {
-                    Ok(_) => return Err(Fault::Failed(format!("{config} was accepted"))),
-                    Err(error) => refusal(&error)?,
-                }
-            }
-            Ok(())
-        },
+        || strangers_refused(subject),
     );
+}
+
+/// Checks that configs of something else are refused with a message.
+fn strangers_refused(subject: &Subject<'_, dyn Adapter>) -> Checked {
+    let adapter = subject.make(&subject.option_sets()[0].options, Threads::new(1))?;
+    for config in [
+        serde_json::json!({}),
+        serde_json::json!([1, 2]),
+        serde_json::json!({"peft_type": "NO_SUCH_TYPE"}),
+    ] {
+        match adapter.options_from_saved(&config) {
+            Ok(_) => return Err(Fault::Failed(format!("{config} was accepted"))),
+            Err(error) => refusal(&error)?,
+        }
+    }
+    Ok(())
 }
 
 /// Calls `body` with an adapter, its options, a model's sites and the adapter's answer, for all
