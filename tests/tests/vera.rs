@@ -143,7 +143,8 @@ fn a_run_that_is_resumed_has_the_bits_of_one_that_was_not_and_saves_the_matrices
         let exported = Golden::read(&job.path(&whole).join("adapter/adapter_model.safetensors"));
         let mut names: Vec<&str> = exported.names().collect();
         let mut pefts: Vec<&str> = golden.names().collect();
-        (names.sort_unstable(), pefts.sort_unstable());
+        names.sort_unstable();
+        pefts.sort_unstable();
         assert_eq!(names, pefts);
         for name in SHARED {
             assert_eq!(exported.numbers(name), golden.numbers(name), "{name}");

@@ -117,6 +117,7 @@ fn found(threads: usize, fails_at: u64) -> Result<(WeightError, Vec<f32>), Error
         layout: WeightLayout::Packed(Box::new(format.clone())),
         init: Init::Zeros,
         unit: 2,
+        part_of: None,
         learning_rate_ratio: 1.0,
     };
     let weight = EncodedWeight {
