@@ -103,13 +103,8 @@ fn doctor(workspace: &Workspace, host: &Path, folder: &Path, libraries: &[Librar
 /// Runs the tests with golden data on a backend.
 fn golden(workspace: &Workspace, library: Library, folder: &Path) -> Result<()> {
     let mut tests = workspace.cargo();
-    tests.args([
-        "test",
-        "--release",
-        "--quiet",
-        "--package",
-        "espalier-tests",
-    ]);
+    // With the workspace's features, so that crates are not built twice.
+    tests.args(["test", "--release", "--quiet", "--workspace"]);
     for test in GOLDEN {
         tests.args(["--test", test]);
     }

@@ -302,7 +302,7 @@ fn an_adapter_of_another_model_is_refused() {
     }
     place.edit("rank/adapter_config.json", |config| config["r"] = json!(4));
     place.edit("kind/adapter_config.json", |config| {
-        config["peft_type"] = json!("VERA")
+        config["peft_type"] = json!("LOHA")
     });
     place.edit("targets/adapter_config.json", |config| {
         config["target_modules"] = json!(null)
@@ -329,7 +329,7 @@ fn an_adapter_of_another_model_is_refused() {
             4,
             "q_proj.lora_A.weight`: element 0 is not a finite number",
         ),
-        ("kind", 5, "peft_type `VERA` | known: LORA"),
+        ("kind", 5, "peft_type `LOHA` | known: LORA"),
         // The file is at fault, and not the plugin that reads it.
         (
             "targets",
