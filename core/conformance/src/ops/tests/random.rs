@@ -89,18 +89,17 @@ fn random_weights_are_dense_and_packed_with_all_numbers_of_bits() {
                 Decoding::Callback => "callback".to_owned(),
                 Decoding::Codebook { codes, .. } => format!("codebook of {}", codes.bits),
                 Decoding::Affine { codes, .. } => format!("affine of {}", codes.bits),
-                Decoding::Steps { source, steps } => {
-                    let codes = &source.codes()[0];
-                    format!("{} steps, {} bits", steps.len().min(1), codes.bits)
-                }
+                Decoding::Steps { source, steps } => match source.codes()[0].bits {
+                    9.. => "wide codes".to_owned(),
+                    _ if steps.is_empty() => "a source alone".to_owned(),
+                    bits => format!("steps of {bits}"),
+                },
             },
         }
     });
-    // Three dtypes, a decoder function, 1 to 8 bits of both kinds, and with steps.
-    let is_source = |name: &&String| name.starts_with("0 steps");
-    let sources = layouts.iter().filter(is_source).count();
-    assert!(sources > 0, "{layouts:?}");
-    assert_eq!(layouts.len() - sources, 3 + 1 + 24, "{layouts:?}");
+    // Three dtypes, a decoder function, 1 to 8 bits of both kinds, and with steps; a source of up
+    // to 8 bits without a step, and codes of more.
+    assert_eq!(layouts.len(), 3 + 1 + 24 + 2, "{layouts:?}");
 }
 
 #[test]
