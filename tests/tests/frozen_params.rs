@@ -135,19 +135,8 @@ fn every_rank_draws_them_under_the_runs_seed_and_cuts_their_parts() {
 fn a_resumed_run_draws_them_again_and_the_adapter_that_it_saves_holds_them() {
     let job = Job::new(&[]);
     for (ranks, plugins) in [(1, "nf4,frozen-a"), (2, "nf4,frozen-a,fsdp")] {
-        let keys = vec![
-            format!("plugins={plugins:?}"),
-            format!("run.ranks={ranks}"),
-            "run.seed=7".to_owned(),
-        ];
-        let job = Job::there(job.folder.clone(), keys);
-        let (whole, cut) = (format!("whole-{ranks}"), format!("cut-{ranks}"));
-        let expected = job.run(&whole, &[]);
-        job.unfinished(&whole, &cut);
-        let found = job.resume(&cut, 4).expect("a checkpoint");
-        found.same_training(&expected, plugins);
-        let path = job.path(&whole).join("adapter/adapter_model.safetensors");
-        let saved = Golden::read(&path);
+        let (_, folder) = job.resumed(ranks, plugins, vec!["run.seed=7".to_owned()]);
+        let saved = Golden::read(&folder.join("adapter/adapter_model.safetensors"));
         assert_eq!(saved.names().count(), 5, "A and four of B");
         assert_eq!(saved.numbers(WIDE), drawn(7));
     }

@@ -185,6 +185,24 @@ impl Job {
         })
     }
 
+    /// Trains `plugins` on `ranks` ranks with `keys`, whole and resumed from step 4, to the same
+    /// bits; returns the whole run and its folder.
+    pub fn resumed(
+        &self,
+        ranks: usize,
+        plugins: &str,
+        mut keys: Vec<String>,
+    ) -> (Outcomes, PathBuf) {
+        keys.extend([format!("plugins={plugins:?}"), format!("run.ranks={ranks}")]);
+        let job = Job::there(self.folder.clone(), keys);
+        let (whole, cut) = (format!("whole-{ranks}"), format!("cut-{ranks}"));
+        let expected = job.run(&whole, &[]);
+        job.unfinished(&whole, &cut);
+        let found = job.resume(&cut, 4).expect("a checkpoint");
+        found.same_training(&expected, plugins);
+        (expected, job.path(&whole))
+    }
+
     pub fn outcomes(&self, out: &str, requests: usize) -> Outcomes {
         let lines = fs::read_to_string(self.path(out).join("metrics.jsonl")).expect("metrics");
         let lines = lines

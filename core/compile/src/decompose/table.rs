@@ -20,6 +20,18 @@ pub struct Decomposition {
     pub parts: &'static [&'static str],
 }
 
+/// The parts of a norm with means, or of a norm's gradient.
+const NORM: &[&str] = &[
+    "add",
+    "broadcast_param",
+    "cast",
+    "contract",
+    "expand",
+    "mul",
+    "rsqrt",
+    "scale",
+];
+
 /// The ops that have a decomposition.
 pub const DECOMPOSITIONS: &[Decomposition] = &[
     Decomposition {
@@ -65,30 +77,12 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     Decomposition {
         op: "layer_norm",
         decompose: layer_norm::forward,
-        parts: &[
-            "add",
-            "broadcast_param",
-            "cast",
-            "contract",
-            "expand",
-            "mul",
-            "rsqrt",
-            "scale",
-        ],
+        parts: NORM,
     },
     Decomposition {
         op: "layer_norm_backward",
         decompose: layer_norm::backward,
-        parts: &[
-            "add",
-            "broadcast_param",
-            "cast",
-            "contract",
-            "expand",
-            "mul",
-            "rsqrt",
-            "scale",
-        ],
+        parts: NORM,
     },
     Decomposition {
         op: "layer_norm_weight_backward",
@@ -119,16 +113,7 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     Decomposition {
         op: "rms_norm_backward",
         decompose: rms_norm::backward,
-        parts: &[
-            "add",
-            "broadcast_param",
-            "cast",
-            "contract",
-            "expand",
-            "mul",
-            "rsqrt",
-            "scale",
-        ],
+        parts: NORM,
     },
     Decomposition {
         op: "rms_norm_offset",
@@ -146,16 +131,7 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     Decomposition {
         op: "rms_norm_offset_backward",
         decompose: rms_norm::backward,
-        parts: &[
-            "add",
-            "broadcast_param",
-            "cast",
-            "contract",
-            "expand",
-            "mul",
-            "rsqrt",
-            "scale",
-        ],
+        parts: NORM,
     },
     Decomposition {
         op: "rms_norm_offset_weight_backward",

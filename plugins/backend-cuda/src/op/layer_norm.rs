@@ -4,7 +4,7 @@ use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
 use super::columns::{ColumnSums, Factors, Normal, Sum};
-use super::rms_norm::{SHARED_BYTES, blocks, threads};
+use super::rms_norm::{SHARED_BYTES, blocks, with_rows};
 use super::{Op, computed, elements, gradient, most_elements, op, stored};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
@@ -39,8 +39,7 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let arguments = Arguments::new().at(x).at(call.param_place(0));
         let arguments = arguments.at_or_null(has_bias.then(|| call.param_place(1)));
         let arguments = arguments.at(y).with(weight).with(bias).with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     }))
 }
@@ -57,8 +56,7 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let rows = elements(dx) / width;
         let arguments = Arguments::new().at(dy).at(x).at(call.param_place(0));
         let arguments = arguments.at(dx).with(weight).with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     }))
 }
@@ -79,8 +77,7 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let inverse = workspace.address.as_ptr() as u64;
         let [mean, partial] = [1, 2].map(|index| inverse + (index * bytes_of_each) as u64);
         let arguments = Arguments::new().at(x).with(inverse).with(mean).with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         moments.launch(blocks(rows, width), SHARED_BYTES, &arguments)?;
         let factors = Factors {
             inverse,

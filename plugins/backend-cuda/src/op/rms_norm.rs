@@ -30,13 +30,19 @@ const WIDEST_OF_WARP: usize = 1024;
 pub(super) const SHARED_BYTES: u32 = 32;
 
 /// Threads of a row of `width` columns.
-pub(super) fn threads(width: usize) -> u64 {
+fn threads(width: usize) -> u64 {
     if width <= WIDEST_OF_WARP { 32 } else { THREADS }
 }
 
 /// Blocks for `rows` rows.
 pub(super) fn blocks(rows: usize, width: usize) -> [u64; 3] {
     [(rows as u64 * threads(width)).div_ceil(THREADS), 1, 1]
+}
+
+/// The arguments with the threads of a row and the extents.
+pub(super) fn with_rows(arguments: Arguments, rows: usize, width: usize) -> Arguments {
+    let arguments = arguments.with(threads(width) as i32);
+    arguments.with(width as i64).with(rows as i64)
 }
 
 /// What is added to the weight, if anything is, and the beginning of the kernels' names.
@@ -70,8 +76,7 @@ fn forward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
             .at(call.param_place(0))
             .at(y)
             .with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         let arguments = with_offset(arguments, offset);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     }))
@@ -95,8 +100,7 @@ fn backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let arguments = Arguments::new().at(dy).at(x).at(call.param_place(0));
         let added = has_added.then(|| call.input_place(ADDED));
         let arguments = arguments.at_or_null(added).at(dx).with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         let arguments = with_offset(arguments, offset);
         kernel.launch(blocks(rows, width), SHARED_BYTES, &arguments)
     });
@@ -126,8 +130,7 @@ fn weight_backward(asked: &Asked<'_>, kit: &Kit) -> Result<Made> {
         let factors = workspace.address.as_ptr() as u64;
         let partial = factors + (4 * most).next_multiple_of(64) as u64;
         let arguments = Arguments::new().at(x).with(factors).with(eps);
-        let arguments = arguments.with(threads(width) as i32);
-        let arguments = arguments.with(width as i64).with(rows as i64);
+        let arguments = with_rows(arguments, rows, width);
         inverse.launch(blocks(rows, width), SHARED_BYTES, &arguments)?;
         let places = [dy, call.output_place(0)];
         let factors = Factors {
