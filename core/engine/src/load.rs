@@ -37,7 +37,7 @@ pub use calibrated_weights::{CalibratedWeight, CalibratedWeights};
 pub use decode_check::DecodeCheck;
 pub(crate) use decode_check::DecodeChecks;
 pub use drawn_by::DrawnBy;
-pub use frozen_param::{FrozenTensor, first_part, frozen_values};
+pub use frozen_param::{FrozenTensor, frozen_values};
 pub use host_region::HostRegion;
 pub use initial_values::{Initialise, initial_values};
 pub use inventory::check_origin;

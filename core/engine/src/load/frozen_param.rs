@@ -11,7 +11,8 @@ use crate::Error;
 use crate::error::BackendCall;
 use crate::executor::write;
 
-/// A frozen param of an adapter that the adapter's files hold whole.
+/// A frozen param of an adapter that the adapter's files hold whole. Conversions read trained
+/// params by it, too.
 #[derive(Clone, Copy, Debug)]
 pub struct FrozenTensor<'a> {
     /// Its index among the run's params.
@@ -41,13 +42,14 @@ impl<'a> FrozenTensor<'a> {
     }
 }
 
-/// All values of a tensor, in the order of its shape: those of the files, or drawn as its `init`
-/// says under the run's `seed`.
+/// The values of the part of a tensor with `shape`, row major: those of the files, or drawn as its
+/// `init` says under the run's `seed`.
 ///
 /// # Errors
 /// `Error::Weights` or `Error::File` for a tensor that is missing, of another shape or not finite.
 pub fn frozen_values(
     tensor: FrozenTensor<'_>,
+    shape: &[u64],
     origin: Origin<'_>,
     seed: u64,
     services: &dyn Services,
@@ -66,12 +68,12 @@ pub fn frozen_values(
             Drawn::new(init, seed, tensor.index as u32).fill(&mut values, services);
         }
     }
-    Ok(values)
+    Ok(first_part(values, tensor.shape, shape))
 }
 
 /// The first elements of `values`, which have the shape `of`, in each extent of `shape`, for
 /// matrices and for equal shapes.
-pub fn first_part(values: Vec<f32>, of: &[u64], shape: &[u64]) -> Vec<f32> {
+fn first_part(values: Vec<f32>, of: &[u64], shape: &[u64]) -> Vec<f32> {
     let ([_, width], [rows, cols]) = (of, shape) else {
         return values;
     };
@@ -96,8 +98,7 @@ impl Loader<'_> {
         let WeightLayout::Dense(dtype) = param.layout else {
             unreachable!("no param of an adapter is packed");
         };
-        let values = frozen_values(tensor, origin, self.seed, self.services)?;
-        let values = first_part(values, tensor.shape, &param.shape);
+        let values = frozen_values(tensor, &param.shape, origin, self.seed, self.services)?;
         write(self.device, &values, dtype, range).during("upload")?;
         self.report.placed += 1;
         Ok(())

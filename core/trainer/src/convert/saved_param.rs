@@ -1,6 +1,6 @@
 //! An adaptation and the files of a saved adapter -> the values of its params.
 
-use espalier_engine::load::{FrozenTensor, Origin, first_part, frozen_values, read_weight};
+use espalier_engine::load::{FrozenTensor, Origin, frozen_values};
 use espalier_interface::Services;
 use espalier_interface::adaptation::Adaptation;
 use espalier_system::files::AdapterDirectory;
@@ -50,20 +50,17 @@ pub(super) fn values(
 ) -> Result<Vec<f32>, Error> {
     let whole = adaptation.stored(index);
     let (param, of) = (&adaptation.params[index], &adaptation.params[whole]);
-    if !is_left_out(adaptation, saved, whole) {
-        let store = saved.tensors();
-        let entry = store.entry_of_shape(&of.name, &of.shape)?;
-        let mut values = vec![0.0; entry.elements() as usize];
-        read_weight(store, &of.name, &mut values)?;
-        return Ok(first_part(values, &of.shape, &param.shape));
-    }
+    let origin = if is_left_out(adaptation, saved, whole) {
+        Origin::Random
+    } else {
+        Origin::Files(saved.tensors())
+    };
     let tensor = FrozenTensor {
         index: whole,
         name: &of.name,
         shape: &of.shape,
         init: of.init,
     };
-    // Its values are the same under every seed.
-    let values = frozen_values(tensor, Origin::Random, 0, services)?;
-    Ok(first_part(values, &of.shape, &param.shape))
+    // What is left out has the same values under every seed.
+    Ok(frozen_values(tensor, &param.shape, origin, 0, services)?)
 }

@@ -2,7 +2,7 @@
 
 use espalier_compile::params::Param;
 use espalier_engine::executor::Executor;
-use espalier_engine::load::{FrozenTensor, first_part, frozen_values};
+use espalier_engine::load::{FrozenTensor, frozen_values};
 use espalier_system::files::TensorStore;
 
 use super::Loading;
@@ -27,8 +27,8 @@ impl Loading<'_> {
             self.stop.check()?;
             let tensor = FrozenTensor::of(params, index);
             let origin = self.origin(&params[tensor.index], tensors);
-            let values = frozen_values(tensor, origin, self.config.run.seed, services)?;
-            let values = first_part(values, tensor.shape, &param.shape);
+            let seed = self.config.run.seed;
+            let values = frozen_values(tensor, &param.shape, origin, seed, services)?;
             executor.set_param(index, &values)?;
         }
         Ok(())
