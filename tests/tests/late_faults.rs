@@ -116,8 +116,8 @@ fn a_number_that_is_not_finite_is_named_as_on_cpu_in_every_order() {
     }
 }
 
-/// The last launch of a run that ends at such a number is one of the search for it. Where it fails,
-/// the number is not blamed, and no rank waits for the one that failed.
+/// The last launch of `first_not_finite` is one of the search for it. Where it fails, the number is
+/// not blamed, and no rank waits for the one that failed.
 #[test]
 fn a_search_for_such_a_number_that_fails_ends_with_its_error_on_all_ranks() {
     for keys in [&QLORA[..], &["plugins=\"nf4,lora,fsdp\"", "run.ranks=2"]] {
@@ -126,14 +126,16 @@ fn a_search_for_such_a_number_that_fails_ends_with_its_error_on_all_ranks() {
         let folder = plugin_folder(&job, "late");
         let counts = job.path("counts.jsonl");
         let mut run = on_late(&job, &folder, ORDERS[0]);
-        run.keys
-            .push(format!("backend.late.leak_report={counts:?}"));
+        run.keys.extend([
+            format!("backend.late.leak_report={counts:?}"),
+            "backend.late.fail_op=\"first_not_finite\"".to_owned(),
+        ]);
         let error = try_run(&run, "sound").expect_err("no loss is finite for long");
         assert_eq!(error.exit_code(), 7, "{}", with_sources(&error));
         let text = std::fs::read_to_string(&counts).expect("counts");
         let launches = text.lines().map(|line| {
             let line: Json = serde_json::from_str(line).expect("JSON");
-            line["launches"].as_u64().expect("a count")
+            line["may_fail"].as_u64().expect("a count")
         });
         let last = launches.max().expect("a device");
         run.keys.push(format!("backend.late.fail_launch={last}"));

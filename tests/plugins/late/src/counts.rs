@@ -15,6 +15,8 @@ pub struct Counts {
     pub waits: u64,
     /// Calls of `launch`.
     pub launches: u64,
+    /// Launches that `fail_launch` counts.
+    pub may_fail: u64,
     /// Calls of `download`.
     pub downloads: u64,
     /// Downloads and synchronizations.
@@ -70,6 +72,7 @@ pub fn append(path: &Path, device: u32, at: At, counts: Counts, live: Live) -> i
         "records": counts.records,
         "waits": counts.waits,
         "launches": counts.launches,
+        "may_fail": counts.may_fail,
         "host_waits": counts.host_waits,
         "freed_in_use": counts.freed_in_use,
         "races": counts.races,

@@ -171,6 +171,13 @@ const LATE: Component = Component {
             "the number of the launch of a device that fails when it runs; 0: none",
         ),
         option(
+            "fail_op",
+            OptionKind::TEXT,
+            "null",
+            "",
+            "the op whose launches `fail_launch` counts; all ops by default",
+        ),
+        option(
             "tells",
             OptionKind::TEXT,
             "\"waits\"",

@@ -67,6 +67,8 @@ pub struct Settings {
     pub cast_workspace: u64,
     /// The launch that fails when it runs, from 1 on; 0: none.
     pub fail_launch: u64,
+    /// The op whose launches that number counts; none: all.
+    pub fail_op: Option<String>,
     /// File of the lines of counts.
     pub report: Option<PathBuf>,
     /// Host waits between two lines; 0: only the last line.
@@ -97,7 +99,7 @@ impl Settings {
             seconds.map_err(|why| PluginError::invalid(format!("{name}: {why}")))
         };
         let counts_races = options.text("races")? == "count";
-        let path = |name| options.0.get(name).and_then(|path| path.as_str());
+        let text = |name| options.0.get(name).and_then(|value| value.as_str());
         Ok(Settings {
             order: Order::named(&order).ok_or_else(|| {
                 PluginError::invalid(format!(
@@ -136,10 +138,11 @@ impl Settings {
             } else {
                 Races::Report
             },
-            orderings: path("orderings").map(PathBuf::from),
+            orderings: text("orderings").map(PathBuf::from),
             cast_workspace: options.count("cast_workspace")?,
             fail_launch: options.count("fail_launch")?,
-            report: path("leak_report").map(PathBuf::from),
+            fail_op: text("fail_op").map(str::to_owned),
+            report: text("leak_report").map(PathBuf::from),
             report_every: options.count("report_every")?,
         })
     }

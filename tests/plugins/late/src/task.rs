@@ -19,6 +19,8 @@ pub struct KnownKernel {
     pub what: Arc<str>,
     /// Outputs, which are the last ranges of a launch.
     pub outputs: usize,
+    /// Whether `fail_launch` counts its launches.
+    pub may_fail: bool,
 }
 
 /// A task of a stream. Its operands are read when it runs.

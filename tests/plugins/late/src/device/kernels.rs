@@ -25,6 +25,7 @@ impl Kernels for LateDevice {
             workspace_bytes: prepared.workspace_bytes,
             what: format!("launch of `{}`", request.op).into(),
             outputs: request.outputs.len(),
+            may_fail: self.fail_op.as_ref().is_none_or(|op| *op == request.op),
         };
         state.kernels.insert(prepared.kernel, known);
         Ok(prepared)
@@ -45,6 +46,7 @@ impl Kernels for LateDevice {
                 known.what, known.workspace_bytes, launch.workspace.bytes
             )));
         }
+        let may_fail = known.may_fail;
         let task = Task::launch(launch, known);
         for range in task.ranges() {
             let place = state.buffers.place(range)?;
@@ -62,7 +64,8 @@ impl Kernels for LateDevice {
             let pause = Task::Pause(Pause::new(self.slow_launch.1));
             state.put(stream, pause, &*self.cpu);
         }
-        let fails = state.counts.launches == self.fail_launch;
+        state.counts.may_fail += u64::from(may_fail);
+        let fails = may_fail && state.counts.may_fail == self.fail_launch;
         let task = if fails { task.failing() } else { task };
         state.put(stream, task, &*self.cpu);
         Ok(())

@@ -88,6 +88,16 @@ fn a_launch_fails_where_the_option_says_so_and_the_next_wait_names_its_op() {
     );
 }
 
+#[test]
+fn the_launches_of_one_op_are_counted_where_an_option_says_so() {
+    for (op, fails) in [("init", true), ("add", false)] {
+        let device = device(&[("fail_launch", json!(1)), ("fail_op", json!(op))]);
+        let buffer = alloc(&*device, MemoryKind::DEVICE);
+        launch(&*device, ones(&*device, 16), buffer, COMPUTE);
+        assert_eq!(device.synchronize(COMPUTE).is_err(), fails, "{op}");
+    }
+}
+
 /// Without a wait that is dropped, the device reports the race, whatever the order.
 #[test]
 fn a_wait_or_record_that_is_dropped_is_a_race() {
