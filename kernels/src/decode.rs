@@ -5,6 +5,7 @@ mod blocks;
 mod callback;
 mod codes;
 mod format;
+mod hadamard;
 mod small_blocks;
 mod steps;
 mod vectors;

@@ -5,13 +5,12 @@
 use std::ops::Range;
 
 use espalier_interface::DType;
-use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Decoding, ValueSource, hadamard,
-};
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, ValueSource};
 
 use super::TileDecoder;
 use super::codes::{look_up_16, look_up_packed, unpack};
 use super::format::{CodeTable, FormatDecoder, Rotated};
+use super::hadamard::hadamard_runs;
 use crate::matmul::{BlockScales, Isa, Nibbles};
 use crate::simd::vectorized;
 
@@ -173,10 +172,7 @@ impl PackedWeight<'_> {
         for start in whole.clone().step_by(RUN) {
             let values = &mut values[..RUN.min(whole.end - start)];
             self.rotated(before, row, start, values);
-            vectorized(
-                #[inline(always)]
-                || values.chunks_exact_mut(rotated.size).for_each(hadamard),
-            );
+            hadamard_runs(self.isa, rotated.size, values);
             let part = start.max(col)..(start + values.len()).min(end);
             let out = &mut out[part.start - col..part.end - col];
             out.copy_from_slice(&values[part.start - start..part.end - start]);
