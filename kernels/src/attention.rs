@@ -10,7 +10,8 @@
 //! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. With instructions
 //! for bf16 ([`Isa::serving`]), products of bf16 take both operands in bf16: weights, and backward
 //! the logits' gradients, are rounded once before the product with values, keys, queries or `dout`.
-//! Sums, softmax and its sum are in f32; the scale is then multiplied into sums, not into queries.
+//! Sums, softmax and its sum are in f32, and exponentials take fused multiply-adds; the scale is then
+//! multiplied into sums, not into queries.
 //!
 //! Keys are read in blocks of [`KEYS`] counted from the start of their sequence. So the bits of a
 //! query's output depend on its own sequence alone: not on the other packed sequences, nor on the
@@ -37,6 +38,9 @@ use crate::matmul::Isa;
 
 /// Keys of a block.
 pub const KEYS: usize = 128;
+/// Keys seen by some rows are multiplied from a multiple of as many on: those of panels of any
+/// instruction set.
+const PANEL: usize = 32;
 /// Approximate rows, heads times queries, of a block.
 const ROWS: usize = 256;
 
@@ -143,6 +147,12 @@ impl AttentionShape {
         );
         tokens
     }
+}
+
+/// `count` rounded up to whole vectors of any instruction set.
+#[inline]
+fn padded(count: usize) -> usize {
+    count.next_multiple_of(16)
 }
 
 /// The factors of queries and of sums of products with them, which make the scale. Queries in bf16

@@ -1,7 +1,12 @@
 //! A storage dtype -> the dtype of its arithmetic, so that one generic kernel serves all.
 
+mod exp;
+
 use espalier_interface::DType;
 use half::{bf16, f16};
+
+pub use exp::exp_f32;
+use exp::{exp_f32_fused, exp_f32_under_88};
 
 /// A number for arithmetic: f32, or f64 in the reference mode.
 pub trait Real:
@@ -38,8 +43,10 @@ pub trait Real:
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^self`: the library's in f64; a polynomial that vectorises, under 2 ulp, in f32.
     fn exp(self) -> Self;
-    /// [`Real::exp`] of what is not over 0: the same bits by fewer operations. NaN stays NaN.
-    fn exp_below_zero(self) -> Self;
+    /// [`Real::exp`] of what is under 88: the same bits by fewer operations. NaN stays NaN.
+    fn exp_under_88(self) -> Self;
+    /// `e^self` of what is under 88 by fused multiply-adds, under 2 ulp in f32. NaN stays NaN.
+    fn exp_fused(self) -> Self;
     /// The natural logarithm, from the standard library.
     fn ln(self) -> Self;
     /// The sine, from the standard library.
@@ -85,8 +92,12 @@ impl Real for f32 {
         exp_f32(self)
     }
     #[inline(always)]
-    fn exp_below_zero(self) -> f32 {
-        exp_f32_below_zero(self)
+    fn exp_under_88(self) -> f32 {
+        exp_f32_under_88(self)
+    }
+    #[inline(always)]
+    fn exp_fused(self) -> f32 {
+        exp_f32_fused(self)
     }
     #[inline(always)]
     fn ln(self) -> f32 {
@@ -140,7 +151,11 @@ impl Real for f64 {
         f64::exp(self)
     }
     #[inline(always)]
-    fn exp_below_zero(self) -> f64 {
+    fn exp_under_88(self) -> f64 {
+        f64::exp(self)
+    }
+    #[inline(always)]
+    fn exp_fused(self) -> f64 {
         f64::exp(self)
     }
     #[inline(always)]
@@ -256,95 +271,9 @@ pub fn convert_real<A: Real, B: Real>(x: A) -> B {
     B::from_f64(x.to_f64())
 }
 
-/// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
-const SHIFT: f32 = 12_582_912.0;
-/// The result would be subnormal below.
-const LEAST: f32 = -87.336_54;
-
-/// `e^x`, under 2 ulp, without branches: `2^n * p(r)` with `x = n ln 2 + r`, `|r| <= ln 2 / 2`.
-///
-/// Values under -87.33 give 0 (where the result would be subnormal), over 88.72 infinity; NaN
-/// stays.
-///
-/// # Source
-/// The reduction and the polynomial are Cephes' `expf` (S. Moshier, netlib `cephes/single/expf.c`).
-#[inline(always)]
-pub fn exp_f32(x: f32) -> f32 {
-    let clamped = x.clamp(-88.0, 89.0);
-    let shifted = clamped * std::f32::consts::LOG2_E + SHIFT;
-    let p = exp_of_rest(clamped, shifted - SHIFT);
-    // 2^n in two factors, so that n = 128 does not overflow before the product does. The integer is
-    // read from the shifted number's bits: a saturating cast does not vectorise well.
-    let n = shifted.to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
-    let half = n >> 1;
-    let scale = f32::from_bits((half.wrapping_add(127) as u32) << 23);
-    let rest = f32::from_bits((n.wrapping_sub(half).wrapping_add(127) as u32) << 23);
-    let y = p * scale * rest;
-    let y = if x < LEAST { 0.0 } else { y };
-    let y = if x > 88.722_84 { f32::INFINITY } else { y };
-    if x.is_nan() { x } else { y }
-}
-
-/// [`exp_f32`] of what is not over 0: the same bits. NaN stays NaN.
-///
-/// One factor is enough for `-126 <= n <= 0`, and any number under the least one ends as 0.
-#[inline(always)]
-pub fn exp_f32_below_zero(x: f32) -> f32 {
-    let shifted = x * std::f32::consts::LOG2_E + SHIFT;
-    let p = exp_of_rest(x, shifted - SHIFT);
-    // The low nine bits of `SHIFT` are 0: only n is left of the shifted number.
-    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
-    let y = p * scale;
-    if x < LEAST { 0.0 } else { y }
-}
-
-/// `e^r` with `x = n ln 2 + r`.
-#[inline(always)]
-fn exp_of_rest(x: f32, n: f32) -> f32 {
-    // ln 2 in two parts, the first exact under multiplication by n (cephes).
-    let r = x - n * (355.0 / 512.0) - n * -2.121_944_4e-4;
-    let p = 1.987_569_1e-4; // minimax on [-ln 2 / 2, ln 2 / 2] (cephes), to the last
-    let p = p * r + 1.398_2e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 0.5;
-    p * (r * r) + r + 1.0
-}
-
 #[cfg(test)]
 mod tests {
-    use espalier_conformance::largest;
-
     use super::*;
-
-    #[test]
-    fn exp_is_within_two_ulp() {
-        let errors = (-87_000..88_700).map(|i| {
-            let x = i as f32 * 1e-3;
-            let exact = f64::from(x).exp();
-            let ulp = f64::from(f32::from_bits((exact as f32).to_bits() + 1) - exact as f32);
-            (f64::from(exp_f32(x)) - exact).abs() / ulp
-        });
-        let worst = largest(errors);
-        assert!(worst < 2.0, "{worst} ulp");
-        assert_eq!(exp_f32(0.0), 1.0);
-        assert_eq!(exp_f32(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp_f32(f32::INFINITY), f32::INFINITY);
-        assert!(exp_f32(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn exp_below_zero_has_the_bits_of_exp() {
-        let all = (0..=0x42D0_0000).step_by(97).map(f32::from_bits);
-        let near_least = (0..200).map(|i| f32::from_bits(87.336_54f32.to_bits() - 100 + i));
-        let ends = [f32::INFINITY, f32::MAX, f32::MIN_POSITIVE];
-        for x in all.chain(near_least).chain(ends) {
-            let (found, expected) = (exp_f32_below_zero(-x), exp_f32(-x));
-            assert_eq!(found.to_bits(), expected.to_bits(), "{x}");
-        }
-        assert!(exp_f32_below_zero(f32::NAN).is_nan());
-    }
 
     #[test]
     fn bf16_rounds_as_the_half_crate() {

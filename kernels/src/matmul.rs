@@ -47,7 +47,9 @@ mod transpose;
 
 use espalier_interface::Services;
 
-pub(crate) use block::{PANEL_ROWS, multiply_into, space};
+pub(crate) use block::PANEL_ROWS;
+#[cfg(test)]
+pub(crate) use block::{multiply_into, space};
 pub use combine::Combine;
 use combine::{SumHome, Sums};
 pub use depth::DEPTH;

@@ -4,14 +4,17 @@
 //! gradients of its keys one after the other (`order.rs`), so that the bits do not depend on the
 //! order of threads.
 
+mod memory;
 mod order;
 mod task;
+mod weights;
 
 use espalier_interface::Services;
 
+use self::memory::BackwardMemory;
 use self::order::TaskOrder;
 use self::task::Backward;
-use super::{AttentionShape, Inputs};
+use super::{AttentionShape, Inputs, padded};
 use crate::element::Element;
 use crate::matmul::{Isa, Scalar, each_task_sharing, slot_bytes};
 use crate::split::Parts;
@@ -44,13 +47,13 @@ where
     E::Acc: Scalar,
 {
     let shared = shared(shape, max_tokens);
-    slot_bytes::<E::Acc>(shared, task::share::<E::Acc>(shape), threads)
+    slot_bytes::<E::Acc>(shared, BackwardMemory::<E::Acc>::room(shape), threads)
         + order::workspace_bytes(shape, max_tokens)
 }
 
 /// Elements that all tasks share: the sums of `tokens` keys' and values' gradients.
 fn shared(shape: &AttentionShape, tokens: usize) -> usize {
-    2 * tokens * shape.kv_width()
+    2 * tokens * shape.kv_heads * padded(shape.head_dim)
 }
 
 /// `dq`, `dk` and `dv` of [`super::forward`] where the gradient of its output is `dout`.
@@ -104,7 +107,7 @@ pub fn backward<E: Element>(
         dk: Parts::new(dk),
         dv: Parts::new(dv),
     };
-    let sizes = [shared(shape, tokens), task::share::<E::Acc>(shape)];
+    let sizes = [shared(shape, tokens), BackwardMemory::<E::Acc>::room(shape)];
     let run = |idx: usize, sums: &Parts<'_, E::Acc>, memory: &mut [E::Acc]| {
         task.backward(order.place(idx), order.turn(idx), sums, memory);
     };

@@ -7,17 +7,15 @@ use std::ops::{Add, Range};
 
 use espalier_interface::Services;
 
-use self::memory::{ForwardMemory, ROWS, State, padded};
+use self::memory::{ForwardMemory, ROWS, State};
 use super::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
-use super::{AttentionShape, Inputs, KEYS, factors, gather};
+use super::{AttentionShape, Inputs, KEYS, PANEL, factors, gather, padded};
 use crate::element::{Element, Real};
-use crate::matmul::{Dense, Isa, Operand, Scalar, Side, as_steps, each_task, slot_bytes};
+use crate::matmul::{
+    Dense, Isa, Operand, ROW, Scalar, Side, Update, as_steps, each_task, slot_bytes,
+};
 use crate::simd::{prefetch, vectorized};
 use crate::split::Parts;
-
-/// Keys seen by some rows are multiplied from a multiple of as many on: those of panels of any
-/// instruction set.
-const PANEL: usize = 32;
 
 /// Bytes of workspace that [`forward`] needs on `threads` threads, for any `T`.
 pub fn forward_workspace_bytes<E: Element>(shape: &AttentionShape, threads: usize) -> usize
@@ -184,8 +182,14 @@ where
                     continue;
                 }
                 // One panel's logits stay in the first-level cache until they are used up.
-                q.multiply(panel, &keys, seen.clone(), logits);
-                self.weigh(&block, (panel.range(), &seen), logits, &mut state);
+                let to = (&mut *logits, ROW);
+                q.multiply(panel, &keys, seen.clone(), to, Update::Overwrite);
+                let rows = (panel.range(), &seen);
+                if self.isa == self.isa.vectors() {
+                    self.weigh::<false>(&block, rows, logits, &mut state);
+                } else {
+                    self.weigh::<true>(&block, rows, logits, &mut state);
+                }
                 as_steps(self.isa, &mut logits[..panel.lanes * KEYS], seen.clone());
                 let stride = padded(width);
                 let to = (&mut state.sums[panel.start * stride..], stride);
@@ -253,7 +257,7 @@ where
 
     /// Logits of `seen` keys of a block, `[rows, KEYS]`, -> their exponentials, with `state` made
     /// ready for the sums of them.
-    fn weigh(
+    fn weigh<const FUSED: bool>(
         &self,
         block: &Range<usize>,
         (rows, seen): (Range<usize>, &Range<usize>),
@@ -294,7 +298,7 @@ where
                         logits.fill(E::Acc::ZERO);
                         lanes[idx] = [E::Acc::ZERO; LANES];
                     } else {
-                        lanes[idx] = exponentials(logits, factor, now[idx]);
+                        lanes[idx] = exponentials::<_, FUSED>(logits, factor, now[idx]);
                     }
                 }
                 for (idx, total) in total.iter_mut().enumerate() {

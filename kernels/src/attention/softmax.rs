@@ -23,16 +23,27 @@ pub(super) fn whole_lanes(seen: &Range<usize>, len: usize) -> Range<usize> {
 pub(super) fn shrinks<S: Real, const N: usize>(before: &[S; N], most: &[S; N]) -> [S; N] {
     let mut shrinks = [S::ONE; N];
     for ((shrink, &before), &most) in shrinks.iter_mut().zip(before).zip(most) {
-        let less = (before - most).exp_below_zero();
+        let less = (before - most).exp_under_88();
         *shrink = if most == before { S::ONE } else { less };
     }
     shrinks
 }
 
 /// `logits` over `factor`, none of them over `most` -> `exp(logit - most)`, and their sum in lanes.
+/// With `FUSED`, by fused multiply-adds.
 #[inline(always)]
-pub(super) fn exponentials<S: Real>(logits: &mut [S], factor: S, most: S) -> [S; LANES] {
-    let weigh = |x: S| (x * factor - most).exp_below_zero();
+pub(super) fn exponentials<S: Real, const FUSED: bool>(
+    logits: &mut [S],
+    factor: S,
+    most: S,
+) -> [S; LANES] {
+    let weigh = |x: S| {
+        if FUSED {
+            x.mul_add(factor, -most).exp_fused()
+        } else {
+            (x * factor - most).exp_under_88()
+        }
+    };
     let mut lanes = [S::ZERO; LANES];
     let (whole, rest) = logits.as_chunks_mut::<LANES>();
     for chunk in whole {
@@ -79,16 +90,16 @@ fn filled_up<S: Real>(values: &[S], with: S) -> [S; LANES] {
 
 /// The sum of products, in lanes and then across them.
 #[inline(always)]
-pub(super) fn dot<E: Element>(a: &[E::Acc], b: &[E]) -> E::Acc {
+pub(super) fn dot<E: Element>(a: &[E], b: &[E]) -> E::Acc {
     let mut lanes = [E::Acc::ZERO; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
-        for (lane, (&a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
-            *lane += a * b.load();
+        for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
+            *lane += a.load() * b.load();
         }
     }
-    for (lane, (&a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += a * b.load();
+    for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane += a.load() * b.load();
     }
     across(lanes, std::ops::Add::add)
 }

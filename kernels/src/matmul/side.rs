@@ -91,8 +91,9 @@ impl<'a, S: Scalar> Side<'a, S> {
         (0..cut.count(lanes)).map(move |idx| cut.panel(lanes, idx))
     }
 
-    /// `out = left right`, of a panel of this left side and the panels of `right` that hold `cols`,
-    /// as rows of [`ROW`] elements, of which the first is column 0.
+    /// `out = left right`, or `out += left right` as `update` says, of a panel of this left side and
+    /// the panels of `right` that hold `cols`, as rows `stride` elements apart, of which the first
+    /// element is column 0.
     ///
     /// # Panics
     /// Where the sides' depths differ, or the panels leave `out`.
@@ -101,7 +102,8 @@ impl<'a, S: Scalar> Side<'a, S> {
         a: Panel,
         right: &Side<'_, S>,
         cols: Range<usize>,
-        out: &mut [S],
+        (out, stride): (&mut [S], usize),
+        update: Update,
     ) {
         assert!(
             self.isa == right.isa && self.depth.elements() == right.depth.elements(),
@@ -113,16 +115,16 @@ impl<'a, S: Scalar> Side<'a, S> {
             let left = &self.values[self.cut.width(self.lanes) * before + a.start * steps..];
             assert!(left.len() >= a.lanes * steps);
             let update = match part {
-                0 => Update::Overwrite,
+                0 => update,
                 _ => Update::Accumulate,
             };
             for b in right.panels_of(&cols) {
                 let columns = right.panel(before, steps, b, 0..steps);
-                let to = tile(out, (a.lanes, ROW), b);
+                let to = tile(out, (a.lanes, stride), b);
                 let kernel = kernel(S::kernels(self.isa).table, self.isa, a.lanes, b);
                 // SAFETY: the panels hold these steps, the tile whole panels; values of `Isa` come
                 // from detection.
-                unsafe { kernel(steps, left.as_ptr(), columns.as_ptr(), to, ROW, update) };
+                unsafe { kernel(steps, left.as_ptr(), columns.as_ptr(), to, stride, update) };
             }
             before += steps;
         }
@@ -253,7 +255,8 @@ mod tests {
             }
         };
         for panel in left.panels() {
-            left.multiply(panel, &right, 0..COLS, &mut out);
+            let to = (&mut out[..], ROW);
+            left.multiply(panel, &right, 0..COLS, to, Update::Overwrite);
             same(&out, panel.range());
             if depth > ROW {
                 continue;

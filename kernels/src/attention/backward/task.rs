@@ -4,20 +4,15 @@
 
 use std::ops::Range;
 
+use super::memory::BackwardMemory;
 use super::order::{Place, Turn};
-use crate::attention::softmax::{dot, whole_lanes};
-use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather};
+use super::weights::{Queries, Weights};
+use crate::attention::softmax::dot;
+use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, padded};
 use crate::element::{Element, Real};
-use crate::matmul::{Dense, Isa, Operand, Scalar, Update, multiply_into, space};
+use crate::matmul::{Dense, Isa, Operand, Scalar, Side, Update};
 use crate::simd::vectorized;
 use crate::split::Parts;
-
-/// Elements that a task needs. They are queries, their gradients and the output's; weights and
-/// their gradients; two numbers per row; the product's.
-pub fn share<S: Scalar>(shape: &AttentionShape) -> usize {
-    let rows = shape.queries() * shape.group();
-    rows * (3 * shape.head_dim + 2 * KEYS + 2) + space::<S>()
-}
 
 /// The state that all tasks share.
 pub struct Backward<'a, E: Element> {
@@ -32,54 +27,13 @@ pub struct Backward<'a, E: Element> {
     pub dv: Parts<'a, E>,
 }
 
-/// A block of queries of one group of heads, `[group, count]` rows, with its intermediate results.
-struct Queries<'a, S> {
-    /// Times their factor, `[rows, K]`.
-    q: &'a mut [S],
-    /// Gradient of the output, `[rows, K]`.
-    dout: &'a mut [S],
-    /// Gradient of the unscaled queries before it is scaled, `[rows, K]`.
-    dq: &'a mut [S],
-    /// Log-sum-exp of the logits, `[rows]`.
-    lse: &'a mut [S],
-    /// `dout . out`, `[rows]`.
-    delta: &'a mut [S],
-    /// Logits, then weights, `[rows, KEYS]`.
-    weights: &'a mut [S],
-    /// Gradients of weights, then of logits, `[rows, KEYS]`.
-    dlogits: &'a mut [S],
-}
-
-impl<S: Scalar> Queries<'_, S> {
-    /// A block of at most `rows` rows in the front of `memory`, and the rest of it.
-    fn new(memory: &mut [S], rows: usize, width: usize) -> (Queries<'_, S>, &mut [S]) {
-        let mut rest = memory;
-        let mut take = |count: usize| {
-            let (taken, after) = std::mem::take(&mut rest).split_at_mut(count);
-            rest = after;
-            taken
-        };
-        let block = Queries {
-            q: take(rows * width),
-            dout: take(rows * width),
-            dq: take(rows * width),
-            lse: take(rows),
-            delta: take(rows),
-            weights: take(rows * KEYS),
-            dlogits: take(rows * KEYS),
-        };
-        (block, rest)
-    }
-}
-
 impl<E: Element> Backward<'_, E>
 where
     E::Acc: Scalar,
 {
     /// The gradients of the queries at `place`, and their share of those of keys and values.
     ///
-    /// `sums` are `[2, J, T, K]`: the gradients of all keys and values so far. The first task that
-    /// sees a block of keys clears its sums, the last one writes them to the outputs.
+    /// `sums` are `[2, J, T, K]`, each row padded: the gradients of all keys and values so far.
     pub fn backward(
         &self,
         place: Place,
@@ -89,9 +43,137 @@ where
     ) {
         let shape = self.shape;
         let (queries, len) = (place.queries.clone(), place.sequence.len());
-        let most = shape.queries() * shape.group();
-        let (mut block, memory) = Queries::new(memory, most, shape.head_dim);
-        self.load(&place, &mut block);
+        let BackwardMemory {
+            q,
+            dout,
+            q_rows,
+            dout_rows,
+            keys: [k, v, k_rows],
+            mut by_key,
+            strip,
+            weights,
+            dlogits,
+            steps,
+            dq,
+            lse,
+            delta,
+        } = BackwardMemory::new(shape, memory);
+        let [of_queries, _] = factors(self.isa, shape);
+        let from = (self.inputs.q, of_queries);
+        let [q, q_rows] = self.pack(&place, from, [q, q_rows], (dq, strip));
+        let from = (self.dout, E::Acc::ONE);
+        let [dout, dout_rows] = self.pack(&place, from, [dout, dout_rows], (dq, strip));
+        self.load(&place, lse, delta);
+        let block = Queries {
+            q,
+            dout,
+            q_rows,
+            dout_rows,
+            lse,
+            delta,
+        };
+        dq.fill(E::Acc::ZERO);
+        let mut results = Weights {
+            weights,
+            dlogits,
+            steps,
+            dq,
+        };
+        for keys in shape.blocks(queries, len) {
+            let [of_keys, of_values] =
+                [self.inputs.k, self.inputs.v].map(|of| self.keys(of, &place, &keys));
+            let sides = [
+                Side::right(self.isa, Operand::over_cols(&of_keys), k, strip),
+                Side::right(self.isa, Operand::over_cols(&of_values), v, strip),
+                Side::right(self.isa, Operand::over_rows(&of_keys), k_rows, strip),
+            ];
+            self.weigh(&place, &keys, &block, &sides, &mut results);
+            let rows = self.rows(&place);
+            let [of_weights, of_dlogits] = [&*results.weights, &*results.dlogits]
+                .map(|of| Dense::strided(of, rows, keys.len(), KEYS));
+            let [by_weights, by_dlogits] = &mut by_key;
+            let lefts = [
+                Side::left(self.isa, Operand::over_rows(&of_weights), by_weights, strip),
+                Side::left(self.isa, Operand::over_rows(&of_dlogits), by_dlogits, strip),
+            ];
+            self.add_to_keys(&place, &keys, &lefts, &block, (&turn, sums));
+        }
+        self.store_queries(&place, results.dq);
+    }
+
+    /// Keys or values of a block, `[keys, K]`.
+    fn keys<'b>(&self, of: &'b [E], place: &Place, keys: &Range<usize>) -> Dense<'b, E> {
+        let (width, stride) = (self.shape.head_dim, self.shape.kv_width());
+        let at = (place.sequence.start + keys.start) * stride + place.head * width;
+        Dense::strided(&of[at..], keys.len(), width, stride)
+    }
+
+    /// The tokens of a block, of all `T`.
+    fn tokens(&self, place: &Place) -> Range<usize> {
+        let start = place.sequence.start;
+        start + place.queries.start..start + place.queries.end
+    }
+
+    /// Rows of a block: its heads times its queries.
+    fn rows(&self, place: &Place) -> usize {
+        self.shape.group() * place.queries.len()
+    }
+
+    /// The rows of a block times `factor`, packed as the left side of products over `K` and as the
+    /// right side of products over rows.
+    fn pack<'m>(
+        &self,
+        place: &Place,
+        (from, factor): (&[E], E::Acc),
+        [left, right]: [&'m mut [E::Acc]; 2],
+        (memory, strip): (&mut [E::Acc], &mut [E::Acc]),
+    ) -> [Side<'m, E::Acc>; 2] {
+        let shape = self.shape;
+        let (width, rows) = (shape.head_dim, self.rows(place));
+        let start = self.tokens(place).start * shape.q_width();
+        let from_at = (start + place.head * shape.group() * width, shape.q_width());
+        let sizes = [shape.group(), place.queries.len(), width];
+        let memory = &mut memory[..rows * width];
+        gather(from, from_at, sizes, factor, memory);
+        let rows = Dense::new(memory, rows, width);
+        [
+            Side::left(self.isa, Operand::over_cols(&rows), left, strip),
+            Side::right(self.isa, Operand::over_rows(&rows), right, strip),
+        ]
+    }
+
+    /// Reads the rows' `lse`, and computes their `delta`.
+    fn load(&self, place: &Place, lse: &mut [E::Acc], delta: &mut [E::Acc]) {
+        let shape = self.shape;
+        let (width, group, count) = (shape.head_dim, shape.group(), place.queries.len());
+        let start = self.tokens(place).start;
+        let first_head = place.head * group;
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in 0..group * count {
+                    let (token, head) = (start + row % count, first_head + row / count);
+                    lse[row] = self.lse[token * shape.heads + head];
+                    let at = token * shape.q_width() + head * width;
+                    delta[row] = dot(&self.dout[at..at + width], &self.out[at..at + width]);
+                }
+            },
+        );
+    }
+
+    /// Adds the block's share to the gradients of some keys and values, from its weights and
+    /// gradients of logits, when it is the task's turn. The first task that sees a block of keys
+    /// clears its sums, the last one writes them to the outputs.
+    fn add_to_keys(
+        &self,
+        place: &Place,
+        keys: &Range<usize>,
+        [weights, dlogits]: &[Side<'_, E::Acc>; 2],
+        block: &Queries<'_, E::Acc>,
+        (turn, sums): (&Turn<'_>, &Parts<'_, E::Acc>),
+    ) {
+        let shape = self.shape;
+        let (queries, len) = (place.queries.clone(), place.sequence.len());
         let seen_before = match queries.start.checked_sub(shape.queries()) {
             Some(start) => shape.block_range(start..queries.start, len).end,
             None => 0,
@@ -102,166 +184,42 @@ where
         } else {
             usize::MAX
         };
-        for keys in shape.blocks(queries, len) {
-            self.weigh(&place, &keys, &mut block, memory);
-            let idx = keys.start / KEYS;
-            let all = keys.start..(keys.start + KEYS).min(len);
-            let range = |side: usize| {
-                let tokens = self.inputs.k.len() / shape.kv_width();
-                let row = (side * shape.kv_heads + place.head) * tokens + place.sequence.start;
-                (row + all.start) * shape.head_dim
-            };
-            turn.wait_for(idx);
-            let size = all.len() * shape.head_dim;
-            // SAFETY: tasks of other sequences or heads have other sums. Of those of the same one,
-            // each had this block of keys until `finish`, one after the other.
-            let (dk, dv) = unsafe { (sums.part(range(0), size), sums.part(range(1), size)) };
-            if idx >= seen_before {
-                dk.fill(E::Acc::ZERO);
-                dv.fill(E::Acc::ZERO);
-            }
-            self.add_to_keys(&place, &keys, &block, (&mut *dk, &mut *dv), memory);
-            if idx < seen_later {
-                self.store_keys(&place, all, (dk, dv));
-            }
-            turn.finish(idx);
-            self.add_to_queries(&place, &keys, &mut block, memory);
+        let idx = keys.start / KEYS;
+        let all = keys.start..(keys.start + KEYS).min(len);
+        let range = |side: usize| {
+            let tokens = self.inputs.k.len() / shape.kv_width();
+            let row = (side * shape.kv_heads + place.head) * tokens + place.sequence.start;
+            (row + all.start) * padded(shape.head_dim)
+        };
+        turn.wait_for(idx);
+        let size = all.len() * padded(shape.head_dim);
+        // SAFETY: tasks of other sequences or heads have other sums. Of those of the same one,
+        // each had this block of keys until `finish`, one after the other.
+        let (dk, dv) = unsafe { (sums.part(range(0), size), sums.part(range(1), size)) };
+        if idx >= seen_before {
+            dk.fill(E::Acc::ZERO);
+            dv.fill(E::Acc::ZERO);
         }
-        self.store_queries(&place, &block);
+        self.multiply_onto(weights, &block.dout_rows, dv);
+        self.multiply_onto(dlogits, &block.q_rows, dk);
+        if idx < seen_later {
+            self.store_keys(place, all, (dk, dv));
+        }
+        turn.finish(idx);
     }
 
-    /// Keys or values of a block, `[keys, K]`.
-    fn keys<'b>(&self, of: &'b [E], place: &Place, keys: &Range<usize>) -> Dense<'b, E> {
-        let (width, stride) = (self.shape.head_dim, self.shape.kv_width());
-        let at = (place.sequence.start + keys.start) * stride + place.head * width;
-        Dense::strided(&of[at..], keys.len(), width, stride)
-    }
-
-    /// Rows of a block: its heads times its queries.
-    fn rows(&self, place: &Place) -> usize {
-        self.shape.group() * place.queries.len()
-    }
-
-    /// Reads a block of queries.
-    fn load(&self, place: &Place, block: &mut Queries<'_, E::Acc>) {
-        let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), place.queries.len());
-        let start = place.sequence.start + place.queries.start;
-        let first_head = place.head * group;
-        let from = (
-            start * shape.q_width() + first_head * width,
-            shape.q_width(),
-        );
-        let sizes = [group, count, width];
-        let [of_queries, _] = factors(self.isa, shape);
-        gather(self.inputs.q, from, sizes, of_queries, block.q);
-        gather(self.dout, from, sizes, E::Acc::ONE, block.dout);
-        block.dq.fill(E::Acc::ZERO);
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in 0..group * count {
-                    let (token, head) = (start + row % count, first_head + row / count);
-                    block.lse[row] = self.lse[token * shape.heads + head];
-                    let at = token * shape.q_width() + head * width;
-                    let out = &self.out[at..at + width];
-                    let dout = &block.dout[row * width..(row + 1) * width];
-                    block.delta[row] = dot(dout, out);
-                }
-            },
-        );
-    }
-
-    /// Fills the block's weights and gradients of logits for some keys.
-    fn weigh(
+    /// Adds a product to the gradients of some keys or values, `[keys, K]`, each row padded.
+    fn multiply_onto(
         &self,
-        place: &Place,
-        keys: &Range<usize>,
-        block: &mut Queries<'_, E::Acc>,
-        memory: &mut [E::Acc],
+        left: &Side<'_, E::Acc>,
+        right: &Side<'_, E::Acc>,
+        sums: &mut [E::Acc],
     ) {
-        let shape = self.shape;
-        let (width, rows) = (shape.head_dim, self.rows(place));
-        let k = self.keys(self.inputs.k, place, keys);
-        let v = self.keys(self.inputs.v, place, keys);
-        let q = Dense::new(&block.q[..rows * width], rows, width);
-        let dout = Dense::new(&block.dout[..rows * width], rows, width);
-        let set = Update::Overwrite;
-        let sides = (Operand::over_cols(&q), Operand::over_cols(&k));
-        multiply_into(self.isa, sides, (block.weights, KEYS), set, memory);
-        let sides = (Operand::over_cols(&dout), Operand::over_cols(&v));
-        multiply_into(self.isa, sides, (block.dlogits, KEYS), set, memory);
-        let (first, count) = (place.queries.start, place.queries.len());
-        let [_, factor] = factors::<E::Acc>(self.isa, shape);
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in 0..rows {
-                    let seen = shape.within(keys, first + row % count, place.sequence.len());
-                    let weights = &mut block.weights[row * KEYS..(row + 1) * KEYS];
-                    let dlogits = &mut block.dlogits[row * KEYS..(row + 1) * KEYS];
-                    let (lse, delta) = (block.lse[row], block.delta[row]);
-                    let lanes = whole_lanes(&seen, KEYS);
-                    if factor != E::Acc::ONE {
-                        weights[lanes.clone()].iter_mut().for_each(|x| *x *= factor);
-                    }
-                    weights[seen.end..lanes.end].fill(E::Acc::NEG_INFINITY);
-                    if let Some(softcap) = shape.softcap {
-                        let softcap = E::Acc::from_f64(softcap);
-                        let (weights, dlogits) =
-                            (&mut weights[seen.clone()], &mut dlogits[seen.clone()]);
-                        capped(weights, dlogits, softcap, lse, delta);
-                    } else {
-                        let dlogits = &mut dlogits[lanes.clone()];
-                        for (weight, dlogit) in weights[lanes].iter_mut().zip(dlogits) {
-                            *weight = (*weight - lse).exp();
-                            *dlogit = *weight * (*dlogit - delta);
-                        }
-                    }
-                    for side in [weights, dlogits] {
-                        side[..seen.start].fill(E::Acc::ZERO);
-                        side[seen.end..].fill(E::Acc::ZERO);
-                    }
-                }
-            },
-        );
-    }
-
-    /// Adds the block's share of the gradients of some keys and values.
-    fn add_to_keys(
-        &self,
-        place: &Place,
-        keys: &Range<usize>,
-        block: &Queries<'_, E::Acc>,
-        (dk, dv): (&mut [E::Acc], &mut [E::Acc]),
-        memory: &mut [E::Acc],
-    ) {
-        let (width, rows) = (self.shape.head_dim, self.rows(place));
-        let weights = Dense::strided(block.weights, rows, keys.len(), KEYS);
-        let dlogits = Dense::strided(block.dlogits, rows, keys.len(), KEYS);
-        let q = Dense::new(&block.q[..rows * width], rows, width);
-        let dout = Dense::new(&block.dout[..rows * width], rows, width);
-        let add = Update::Accumulate;
-        let sides = (Operand::over_rows(&weights), Operand::over_rows(&dout));
-        multiply_into(self.isa, sides, (dv, width), add, memory);
-        let sides = (Operand::over_rows(&dlogits), Operand::over_rows(&q));
-        multiply_into(self.isa, sides, (dk, width), add, memory);
-    }
-
-    /// Adds the share of some keys to the gradients of the block's queries.
-    fn add_to_queries(
-        &self,
-        place: &Place,
-        keys: &Range<usize>,
-        block: &mut Queries<'_, E::Acc>,
-        memory: &mut [E::Acc],
-    ) {
-        let (width, rows) = (self.shape.head_dim, self.rows(place));
-        let dlogits = Dense::strided(block.dlogits, rows, keys.len(), KEYS);
-        let k = self.keys(self.inputs.k, place, keys);
-        let sides = (Operand::over_cols(&dlogits), Operand::over_rows(&k));
-        let to = (&mut *block.dq, width);
-        multiply_into(self.isa, sides, to, Update::Accumulate, memory);
+        let (width, stride) = (self.shape.head_dim, padded(self.shape.head_dim));
+        for panel in left.panels() {
+            let to = (&mut sums[panel.start * stride..], stride);
+            left.multiply(panel, right, 0..width, to, Update::Accumulate);
+        }
     }
 
     /// Writes the gradients of a block of keys and values, whose sums are complete.
@@ -272,14 +230,14 @@ where
             let at = (place.sequence.start + key) * stride + place.head * width;
             // SAFETY: only the last task of a sequence and head that sees the key writes here.
             let (to_k, to_v) = unsafe { (self.dk.part(at, width), self.dv.part(at, width)) };
-            let range = idx * width..(idx + 1) * width;
+            let range = idx * padded(width)..idx * padded(width) + width;
             store(&dk[range.clone()], factor, to_k);
             store(&dv[range], E::Acc::ONE, to_v);
         }
     }
 
     /// Writes a block's gradient of the queries.
-    fn store_queries(&self, place: &Place, block: &Queries<'_, E::Acc>) {
+    fn store_queries(&self, place: &Place, dq: &[E::Acc]) {
         let shape = self.shape;
         let (width, group, count) = (shape.head_dim, shape.group(), place.queries.len());
         let scale = E::Acc::from_f64(shape.scale);
@@ -289,7 +247,7 @@ where
             let out = unsafe { self.dq.part(at, group * width) };
             for (head, out) in out.chunks_exact_mut(width).enumerate() {
                 let row = head * count + idx;
-                store(&block.dq[row * width..(row + 1) * width], scale, out);
+                store(&dq[row * padded(width)..][..width], scale, out);
             }
         }
     }
@@ -305,14 +263,4 @@ fn store<E: Element>(sums: &[E::Acc], factor: E::Acc, out: &mut [E]) {
             }
         },
     );
-}
-
-/// One row where logits are capped: the cap's slope is `1 - tanh^2`.
-#[inline(always)]
-fn capped<S: Real>(weights: &mut [S], dlogits: &mut [S], softcap: S, lse: S, delta: S) {
-    for (weight, dlogit) in weights.iter_mut().zip(dlogits) {
-        let tanh = (*weight / softcap).tanh();
-        *weight = (softcap * tanh - lse).exp();
-        *dlogit = *weight * (*dlogit - delta) * (S::ONE - tanh * tanh);
-    }
 }

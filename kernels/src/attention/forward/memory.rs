@@ -1,6 +1,6 @@
 //! A task's share of the workspace -> its packed operands, logits and running sums.
 
-use crate::attention::{AttentionShape, KEYS};
+use crate::attention::{AttentionShape, KEYS, padded};
 use crate::matmul::{PANEL_ROWS, ROW, STRIP, Scalar, Side};
 
 /// Most rows of which logits exist at a time.
@@ -58,12 +58,6 @@ impl<'a, S: Scalar> ForwardMemory<'a, S> {
             total,
         }
     }
-}
-
-/// `count` rounded up to whole vectors of any instruction set.
-#[inline]
-pub fn padded(count: usize) -> usize {
-    count.next_multiple_of(16)
 }
 
 /// The sums of a block's rows so far.
