@@ -57,7 +57,7 @@ const FILES: OptionSpec = OptionSpec {
     name: "files",
     kind: OptionKind::TEXT,
     default: "\"gptq\"",
-    range: "gptq | gptq_v2 | awq",
+    range: "gptq | gptqmodel | gptq_v2 | awq",
     doc: "whose checkpoints `host quantize` writes",
 };
 
@@ -166,7 +166,7 @@ pub const AWQ: Component = Component {
             name: "files",
             kind: OptionKind::TEXT,
             default: "\"own\"",
-            range: "own | gptq | gptq_v2 | awq",
+            range: "own | gptq | gptqmodel | gptq_v2 | awq",
             doc: "whose checkpoints `host quantize` writes; only our own hold factors, the others are refused",
         },
         OptionSpec {
@@ -187,7 +187,13 @@ fn create_awq(options: &Options, services: Arc<dyn Services>) -> Result<Instance
     let others_files = match (name.as_str(), Files::named(&name)) {
         ("own", _) => None,
         (_, Some(files)) => Some(files),
-        (_, None) => return Err(expected("files", "own, gptq, gptq_v2 or awq", name)),
+        (_, None) => {
+            return Err(expected(
+                "files",
+                "own, gptq, gptqmodel, gptq_v2 or awq",
+                name,
+            ));
+        }
     };
     Ok(Instance::Quantizer(Box::new(AwqQuantizer {
         nearest: Int4Quantizer {
@@ -248,7 +254,7 @@ fn layout(options: &Options) -> Result<(GridSpec, u64)> {
 /// Whose files weights are written to.
 fn files(options: &Options) -> Result<Files> {
     let name = options.text("files")?;
-    Files::named(&name).ok_or_else(|| expected("files", "gptq, gptq_v2 or awq", name))
+    Files::named(&name).ok_or_else(|| expected("files", "gptq, gptqmodel, gptq_v2 or awq", name))
 }
 
 fn expected(option: &str, expected: &str, found: impl std::fmt::Display) -> PluginError {

@@ -8,8 +8,11 @@ pub const PER_WORD: u64 = 8;
 /// Whose files a weight is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// AutoGPTQ's: words of inputs, zero points less one.
+    /// AutoGPTQ's: words of inputs, zero points less one, each modulo 16.
     Gptq,
+    /// GPTQModel's first format: the same, but one is taken from the zero points of a whole word,
+    /// so that one of 0 borrows from the next.
+    GptqModel,
     /// GPTQModel's second format: the same with whole zero points.
     GptqV2,
     /// AutoAWQ's `gemm`: words of outputs.
@@ -19,15 +22,16 @@ pub enum Files {
 impl Files {
     /// The files of that name; none where there are no such files.
     pub fn named(name: &str) -> Option<Self> {
-        [Files::Gptq, Files::GptqV2, Files::Awq]
+        [Files::Gptq, Files::GptqModel, Files::GptqV2, Files::Awq]
             .into_iter()
             .find(|files| files.name() == name)
     }
 
-    /// The name among the options; of GPTQ's also the name of the `checkpoint_format`.
+    /// The name among the options.
     pub fn name(self) -> &'static str {
         match self {
             Files::Gptq => "gptq",
+            Files::GptqModel => "gptqmodel",
             Files::GptqV2 => "gptq_v2",
             Files::Awq => "awq",
         }
@@ -37,7 +41,15 @@ impl Files {
     pub fn added(self) -> u8 {
         match self {
             Files::Gptq => 15,
-            Files::GptqV2 | Files::Awq => 0,
+            Files::GptqModel | Files::GptqV2 | Files::Awq => 0,
+        }
+    }
+
+    /// What is taken from a word of eight zero points where it is saved.
+    pub fn taken_from_words(self) -> u32 {
+        match self {
+            Files::GptqModel => 0x1111_1111,
+            Files::Gptq | Files::GptqV2 | Files::Awq => 0,
         }
     }
 
@@ -45,7 +57,7 @@ impl Files {
     /// words of eight rows.
     pub fn words_of_rows(self, rows: u64, cols: u64) -> Vec<SavedAxis> {
         match self {
-            Files::Gptq | Files::GptqV2 => {
+            Files::Gptq | Files::GptqModel | Files::GptqV2 => {
                 vec![SavedAxis::new(cols, 1), SavedAxis::new(rows, cols)]
             }
             // Rows 0 2 4 6 1 3 5 7 of eight.

@@ -14,6 +14,10 @@ use crate::grouping::LARGEST_GROUP;
 use crate::number::Number;
 use crate::quantizer::Int4Quantizer;
 
+/// The first GPTQModel that takes one from whole words of zero points, as its `meta` names it. It
+/// loads asymmetric files of its first format only where they name such a version.
+const WORDS_SINCE: (&str, [u64; 2]) = ("gptqmodel:0.9.0", [0, 9]);
+
 /// The `quant_method`s that are read and written, for the host.
 pub const METHODS: &str = "gptq,awq";
 
@@ -23,8 +27,9 @@ pub const METHODS: &str = "gptq,awq";
 /// `UNSUPPORTED` for options and shapes for which the files have no place; those of the format.
 ///
 /// # Source
-/// AutoGPTQ 0.7.1 `nn_modules/qlinear/qlinear_cuda.py`, `pack`; GPTQModel's README on `gptq_v2`;
-/// AutoAWQ 0.2.9 `modules/linear/gemm.py`, `WQLinear_GEMM.from_linear`.
+/// AutoGPTQ 0.7.1 `nn_modules/qlinear/qlinear_cuda_old.py`; GPTQModel 7.7.0
+/// `nn_modules/qlinear/torch.py` and `utils/model.py`, `convert_gptq_v2_to_v1_format`; AutoAWQ
+/// 0.2.9 `modules/linear/gemm.py`, `WQLinear_GEMM.from_linear`.
 pub fn form(quantizer: &Int4Quantizer, shape: [u64; 2]) -> Result<SavedForm> {
     let (files, name) = (quantizer.files, quantizer.files.name());
     let unsupported = |what: String| Err(PluginError::unsupported(what));
@@ -50,41 +55,49 @@ pub fn form(quantizer: &Int4Quantizer, shape: [u64; 2]) -> Result<SavedForm> {
         content,
         also_stored_as: Vec::new(),
     };
-    let order = |segment: usize, bits: u64, axes: Vec<SavedAxis>, added: u8| {
+    let order = |segment: usize, bits: u64, axes: Vec<SavedAxis>| {
         SavedContent::Order(SavedOrder {
             segment,
             bits: bits as u32,
             axes,
-            added,
+            added: 0,
+            taken_from_words: 0,
         })
     };
     let (words, codes) = match files {
         Files::Awq => (
             vec![cols, rows / PER_WORD],
-            order(0, 4, files.words_of_rows(rows, cols), 0),
+            order(0, 4, files.words_of_rows(rows, cols)),
         ),
-        Files::Gptq | Files::GptqV2 => {
+        Files::Gptq | Files::GptqModel | Files::GptqV2 => {
             let words = cols / PER_WORD;
             let axes = vec![SavedAxis::new(words, 1), SavedAxis::new(rows, words)];
-            (vec![words, rows], order(0, 32, axes, 0))
+            (vec![words, rows], order(0, 32, axes))
         }
     };
     let zeros = match spec.symmetry {
-        Symmetry::Asymmetric => order(2, 4, files.words_of_rows(rows, groups), files.added()),
+        Symmetry::Asymmetric => SavedContent::Order(SavedOrder {
+            segment: 2,
+            bits: 4,
+            axes: files.words_of_rows(rows, groups),
+            added: files.added(),
+            taken_from_words: files.taken_from_words(),
+        }),
         Symmetry::Symmetric if files == Files::Awq => {
             return unsupported("AWQ's files have zero points: set symmetric = false".to_owned());
         }
         Symmetry::Symmetric => {
             let zero = (spec.between(-1.0, 1.0).zero as u8).wrapping_add(files.added()) & 15;
+            let word = u32::from_le_bytes([zero << 4 | zero; 4]);
             SavedContent::Counting(SavedCounting {
-                first: i32::from_le_bytes([zero << 4 | zero; 4]),
+                first: word.wrapping_sub(files.taken_from_words()) as i32,
                 repeat: u64::MAX,
             })
         }
     };
     let number = spec.number.dtype();
     let scales = vec![SavedAxis::new(groups, 1), SavedAxis::new(rows, groups)];
-    let scales = order(1, 8 * number.bytes(), scales, 0);
+    let scales = order(1, 8 * number.bytes(), scales);
     let mut tensors = vec![
         tensor("qweight", DType::I32, words, codes),
         tensor("qzeros", DType::I32, vec![groups, rows / PER_WORD], zeros),
@@ -105,7 +118,7 @@ pub fn form(quantizer: &Int4Quantizer, shape: [u64; 2]) -> Result<SavedForm> {
 ///
 /// # Source
 /// transformers 5.23.0 `utils/quantization_config.py`, `GPTQConfig` and `AwqConfig`; `dynamic`, by
-/// which modules stay dense, is GPTQModel's.
+/// which modules stay dense, and `meta` are GPTQModel's.
 pub fn config(quantizer: &Int4Quantizer, model: &SavedModel) -> Result<Json> {
     let (files, name) = (quantizer.files, quantizer.files.name());
     if !model.configs.is_empty() {
@@ -113,10 +126,14 @@ pub fn config(quantizer: &Int4Quantizer, model: &SavedModel) -> Result<Json> {
             "a checkpoint of {name} has one group size and one kind of zero points: give all packed weights the same options"
         )));
     }
+    let group_size = match quantizer.group_size {
+        LARGEST_GROUP => json!(-1),
+        size => json!(size),
+    };
     if files == Files::Awq {
         return Ok(json!({
             "bits": 4,
-            "group_size": quantizer.group_size,
+            "group_size": group_size,
             "modules_to_not_convert": model.dense_modules,
             "quant_method": "awq",
             "version": "gemm",
@@ -128,15 +145,18 @@ pub fn config(quantizer: &Int4Quantizer, model: &SavedModel) -> Result<Json> {
     let dense: Map<String, Json> = dense.collect();
     let mut config = json!({
         "bits": 4,
-        "checkpoint_format": name,
+        "checkpoint_format": if files == Files::GptqV2 { "gptq_v2" } else { "gptq" },
         "desc_act": false,
-        "group_size": quantizer.group_size,
+        "group_size": group_size,
         "lm_head": !model.dense_modules.iter().any(|name| name == "lm_head"),
         "quant_method": "gptq",
         "sym": quantizer.grid.symmetry == Symmetry::Symmetric,
     });
     if !dense.is_empty() {
         config["dynamic"] = Json::Object(dense);
+    }
+    if files == Files::GptqModel {
+        config["meta"] = json!({"quantizer": [WORDS_SINCE.0]});
     }
     Ok(config)
 }
@@ -202,29 +222,55 @@ fn files_of(config: &Json) -> Result<Files> {
                 other => unsupported("zero_point", other, "true"),
             }
         }
-        Some("gptq") => {
-            let is_set = |key: &str| field(key) == Some(&Json::Bool(true));
-            if is_set("desc_act") && !is_set("static_groups") {
-                return unsupported(
-                    "desc_act",
-                    field("desc_act"),
-                    "false, or `static_groups` beside it: groups of columns in the order of \
-                     activations (`g_idx`) have no place in this format; quantize with desc_act = false",
-                );
-            }
-            let format = field("checkpoint_format").map_or(Some("gptq"), Json::as_str);
-            let files = format.and_then(Files::named);
-            match files.filter(|files| *files != Files::Awq) {
-                Some(files) => Ok(files),
-                None => unsupported(
-                    "checkpoint_format",
-                    field("checkpoint_format"),
-                    "\"gptq\" or \"gptq_v2\"",
-                ),
-            }
-        }
+        Some("gptq") => gptq_files_of(config),
         _ => unsupported("quant_method", field("quant_method"), "\"gptq\" or \"awq\""),
     }
+}
+
+/// Which of GPTQ's files a config describes.
+fn gptq_files_of(config: &Json) -> Result<Files> {
+    let field = |key: &str| config.get(key).filter(|value| !value.is_null());
+    let is_set = |value: Option<&Json>| value == Some(&Json::Bool(true));
+    // GPTQModel has it in `meta`.
+    let in_meta = config.pointer("/meta/static_groups");
+    if is_set(field("desc_act")) && !is_set(field("static_groups")) && !is_set(in_meta) {
+        return unsupported(
+            "desc_act",
+            field("desc_act"),
+            "false, or `static_groups` beside it: groups of columns in the order of activations \
+             (`g_idx`) have no place in this format; quantize with desc_act = false",
+        );
+    }
+    if let Some(rotation) = field("rotation") {
+        return unsupported("rotation", Some(rotation), "weights that are not rotated");
+    }
+    // GPTQModel's name for it; it writes both.
+    let format = field("checkpoint_format").or(field("format"));
+    match format.map_or(Some("gptq"), Json::as_str) {
+        Some("gptq") if takes_from_words(config) => Ok(Files::GptqModel),
+        Some("gptq") => Ok(Files::Gptq),
+        Some("gptq_v2") => Ok(Files::GptqV2),
+        _ => unsupported("checkpoint_format", format, "\"gptq\" or \"gptq_v2\""),
+    }
+}
+
+/// Whether the `meta` of a config names a GPTQModel that takes one from whole words of zero points.
+fn takes_from_words(config: &Json) -> bool {
+    let quantizers = match config.pointer("/meta/quantizer") {
+        Some(Json::Array(names)) => names.as_slice(),
+        Some(name) => std::slice::from_ref(name),
+        None => &[],
+    };
+    let named = quantizers.iter().filter_map(Json::as_str);
+    let found = named
+        .filter_map(|name| name.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("gptqmodel"));
+    let Some((_, version)) = found else {
+        return false;
+    };
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+    let version = [0; 2].map(|zero: u64| numbers.next().unwrap_or(zero));
+    version >= WORDS_SINCE.1
 }
 
 fn unsupported<T>(key: &str, found: Option<&Json>, expected: &str) -> Result<T> {

@@ -1,4 +1,4 @@
-//! The elements of a segment in another order: transposed, cut along axes, and with a number added.
+//! The elements of a segment in another order: transposed, cut along axes, and with numbers added.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,14 @@ pub struct SavedOrder {
     /// What is added to each element where it is saved, modulo `2^bits`; only of 4 and 8 bits.
     #[serde(default)]
     pub added: u8,
+    /// What is then taken from each word of 32 bits, little-endian, modulo `2^32`: an element of 0
+    /// borrows from the next of its word. The tensor is whole words where it is not 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub taken_from_words: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An axis of the elements of a saved tensor.
@@ -77,6 +85,12 @@ impl SavedOrder {
                 self.bits
             ));
         }
+        if self.taken_from_words != 0 && !segment_bytes.is_multiple_of(4) {
+            return fail(format!(
+                "a number is taken from words of 32 bits, the segment has {segment_bytes} bytes: \
+                 expected whole words"
+            ));
+        }
         Ok(())
     }
 
@@ -101,6 +115,12 @@ impl SavedOrder {
                 self.each(|saved, kept| tensor[saved] = segment[kept]);
             }
         }
+        if self.taken_from_words != 0 {
+            for word in tensor.as_chunks_mut::<4>().0 {
+                let number = u32::from_le_bytes(*word);
+                *word = number.wrapping_sub(self.taken_from_words).to_le_bytes();
+            }
+        }
     }
 
     /// Writes the segment's bytes from those of the tensor: the inverse of [`SavedOrder::save`].
@@ -108,6 +128,17 @@ impl SavedOrder {
     /// # Panics
     /// As [`SavedOrder::save`].
     pub fn load(&self, tensor: &[u8], segment: &mut [u8]) {
+        let whole: Vec<u8>;
+        let tensor = if self.taken_from_words == 0 {
+            tensor
+        } else {
+            let words = tensor.as_chunks::<4>().0.iter();
+            let words = words.map(|&word| u32::from_le_bytes(word));
+            whole = words
+                .flat_map(|word| word.wrapping_add(self.taken_from_words).to_le_bytes())
+                .collect();
+            &whole
+        };
         let added = self.added;
         segment.fill(0);
         match self.bits {
@@ -176,6 +207,7 @@ mod tests {
             bits,
             axes: axes.collect(),
             added,
+            taken_from_words: 0,
         }
     }
 
@@ -217,6 +249,33 @@ mod tests {
         let mut back = vec![9; 16];
         order.load(&tensor, &mut back);
         assert_eq!(back, segment);
+    }
+
+    /// One less in each of eight elements, where those of 0 borrow.
+    #[test]
+    fn a_number_is_taken_from_whole_words() {
+        let order = SavedOrder {
+            taken_from_words: 0x1111_1111,
+            ..order(4, &[[16, 1]], 0)
+        };
+        order.validate(8).expect("two words");
+        let segment = [0x8765_4321u32, 0x0000_8050].map(u32::to_le_bytes);
+        let (mut tensor, mut back) = ([9; 8], [9; 8]);
+        order.save(segment.as_flattened(), &mut tensor);
+        let expected = [0x7654_3210u32, 0xeeef_6f3f].map(u32::to_le_bytes);
+        assert_eq!(&tensor, expected.as_flattened());
+        order.load(&tensor, &mut back);
+        assert_eq!(&back, segment.as_flattened());
+        let error = SavedOrder {
+            axes: vec![SavedAxis::new(12, 1)],
+            ..order
+        };
+        let error = error.validate(6).expect_err("no whole words");
+        assert!(
+            error.message.contains("expected whole words"),
+            "{}",
+            error.message
+        );
     }
 
     #[test]

@@ -27,7 +27,10 @@ fn unsupported_options_are_refused_with_a_message() {
         (json!({"bits": 5}), "4, 3 or 2, found 5"),
         (json!({"group_size": 0}), "8 to 1048576, found 0"),
         (json!({"scale_dtype": "f8"}), "f16, bf16 or f32, found f8"),
-        (json!({"files": "gguf"}), "gptq, gptq_v2 or awq, found gguf"),
+        (
+            json!({"files": "gguf"}),
+            "gptqmodel, gptq_v2 or awq, found gguf",
+        ),
     ] {
         let Err(error) = create(given.clone()) else {
             panic!("{given} is taken");

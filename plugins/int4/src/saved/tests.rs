@@ -42,6 +42,11 @@ fn forms_hold_every_segment_once_in_the_shapes_of_the_files() {
             vec![vec![8, 24], vec![2, 3], vec![2, 24], vec![64]],
         ),
         (
+            Files::GptqModel,
+            Symmetry::Asymmetric,
+            vec![vec![8, 24], vec![2, 3], vec![2, 24], vec![64]],
+        ),
+        (
             Files::GptqV2,
             Symmetry::Symmetric,
             vec![vec![8, 24], vec![2, 3], vec![2, 24], vec![64]],
@@ -102,6 +107,8 @@ fn options_come_back_from_the_config() {
     };
     for (files, symmetry) in [
         (Files::Gptq, Symmetry::Asymmetric),
+        (Files::GptqModel, Symmetry::Asymmetric),
+        (Files::GptqModel, Symmetry::Symmetric),
         (Files::GptqV2, Symmetry::Symmetric),
         (Files::Awq, Symmetry::Asymmetric),
     ] {
@@ -116,6 +123,38 @@ fn options_come_back_from_the_config() {
     let rows = json!({"quant_method": "gptq", "bits": 4, "group_size": -1});
     let found = options(&described(rows)).expect("whole rows").0;
     assert_eq!(found["group_size"], json!(LARGEST_GROUP));
+    let rows = Int4Quantizer {
+        group_size: LARGEST_GROUP,
+        ..quantizer(Files::Awq, Symmetry::Asymmetric)
+    };
+    let config = config(&rows, &model).expect("a config");
+    assert_eq!(config["group_size"], json!(-1));
+}
+
+#[test]
+fn the_producer_says_how_zero_points_are_saved() {
+    let files = |key: &str, value: Json| {
+        let mut config = json!({"quant_method": "gptq", "bits": 4, "group_size": 128});
+        config[key] = value;
+        let found = options(&described(config)).expect("a sound config").0;
+        found["files"].clone()
+    };
+    for (quantizer, expected) in [
+        (json!(["gptqmodel:7.7.0"]), "gptqmodel"),
+        (json!(["optimum:1.24.0", "GPTQModel:0.9.0"]), "gptqmodel"),
+        (json!("gptqmodel:1.4.2-dev"), "gptqmodel"),
+        (json!(["gptqmodel:0.8.7"]), "gptq"),
+        (json!(["autogptq:0.7.1"]), "gptq"),
+    ] {
+        let found = files("meta", json!({"quantizer": quantizer}));
+        assert_eq!(found, expected, "{quantizer}");
+    }
+    assert_eq!(files("format", json!("gptq_v2")), "gptq_v2");
+    let mut ordered =
+        json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true});
+    options(&described(ordered.clone())).expect_err("groups of other columns");
+    ordered["meta"] = json!({"static_groups": true});
+    options(&described(ordered)).expect("groups of the original weight");
 }
 
 #[test]
@@ -128,6 +167,8 @@ fn files_that_are_packed_in_another_way_are_refused_by_key() {
         (&gptq, "desc_act", json!(true)),
         (&gptq, "checkpoint_format", json!("marlin")),
         (&gptq, "checkpoint_format", json!("awq")),
+        (&gptq, "checkpoint_format", json!("gptqmodel")),
+        (&gptq, "rotation", json!("hadamard")),
         (&gptq, "sym", json!("yes")),
         (&gptq, "quant_method", json!("hqq")),
         (&awq, "version", json!("gemv")),

@@ -26,6 +26,14 @@ pub fn saved_form() -> SavedForm {
             bits: 4,
             axes: vec![SavedAxis::new(2, 1)],
             added: 15,
+            taken_from_words: 0,
+        }),
+        SavedContent::Order(SavedOrder {
+            segment: 0,
+            bits: 4,
+            axes: vec![SavedAxis::new(8, 1)],
+            added: 0,
+            taken_from_words: 0x1111_1111,
         }),
         SavedContent::Counting(SavedCounting {
             first: 0,

@@ -135,6 +135,7 @@ fn codes_of_two_codebooks_in_one_segment_are_read_side_by_side_and_one_after_the
             .map(|[extent, stride]| SavedAxis { extent, stride })
             .into(),
         added: 0,
+        taken_from_words: 0,
     };
     order.validate(16).expect("each element once");
     let mut parted = vec![0; 16];
