@@ -1,6 +1,8 @@
 //! Weights of `mxfp4` and `nvfp4` beside those of compressed-tensors, and of `int4` beside files in
 //! the layout of GPTQ and AWQ: the same bytes, the same numbers, the same logits.
 
+mod packages;
+
 use std::fs;
 use std::path::Path;
 
@@ -22,10 +24,13 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(golden_path(&format!("packed/{name}"))).expect("the golden file")
 }
 
-fn quantizer(name: &str) -> Box<dyn Quantizer> {
+fn registry() -> Registry {
     let resolved = resolve(&Sources::default()).expect("a config");
-    let registry = Registry::discover(&SearchPath::of(&resolved));
-    let made = registry.create_quantizer(name, &Map::new(), &Serial);
+    Registry::discover(&SearchPath::of(&resolved))
+}
+
+fn quantizer(name: &str) -> Box<dyn Quantizer> {
+    let made = registry().create_quantizer(name, &Map::new(), &Serial);
     made.expect("it is shipped").0
 }
 
