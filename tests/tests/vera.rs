@@ -8,7 +8,7 @@ use espalier_tests::Golden;
 use serde_json::json;
 
 use adapting::{Keys, Subject, assert_logits, model};
-use swapping::Job;
+use swapping::{Job, ask};
 
 /// The options of the golden adapters.
 const OPTIONS: Keys<'_> = &[
@@ -145,4 +145,23 @@ fn a_run_that_is_resumed_has_the_bits_of_one_that_was_not_and_saves_the_matrices
         let num = &expected.run["model"]["num_trained_params"];
         assert_eq!(num, &json!(2 * (3 * 8 + 64 + 32 + 64)));
     }
+}
+
+/// The trained params stay, the matrices that they scale are drawn anew.
+#[test]
+fn another_key_can_be_swapped_in_and_the_run_resumed_after_it() {
+    let mut job = Job::new(&["plugins=\"nf4,vera\""]);
+    let options = OPTIONS.iter().map(|(key, value)| format!("{key}={value}"));
+    job.keys.extend(options);
+    let plain = job.run("plain", &[]);
+    let key = ["adapter.vera.projection_prng_key=6"];
+    let other = job.run("other", &[ask("adapter=vera", 3, &key)]);
+    assert_eq!(Job::swaps(&other), 1);
+    assert_eq!(other.losses()[..2], plain.losses()[..2]);
+    assert!(other.losses()[2..] != plain.losses()[2..]);
+    let saved: serde_json::Value = serde_json::from_slice(&other.state[0]).expect("JSON");
+    assert_eq!(saved["projection_prng_key"], json!(6));
+    job.unfinished("other", "again");
+    let again = job.resume("again", 4).expect("a run");
+    again.same_training(&other, "again");
 }

@@ -55,8 +55,8 @@ pub struct RunOptions {
     /// is loaded. `host plugins lock` writes it.
     pub plugin_hashes: BTreeMap<String, String>,
     /// Most GB of packed weights in the user's cache directory, from which later runs of a base
-    /// take them; 0: none. Unset: a quarter of the free space, 100 at most, and only for quantizers
-    /// that take longer than reading a weight.
+    /// take them; 0: none. Unset: a quarter of the free space, 100 at most, and only for calibrated
+    /// quantizers and those that take longer than reading a weight.
     pub weight_cache_gb: Option<u64>,
     /// Uses plugin libraries that other users of this machine may write or replace.
     pub allow_world_writable_plugins: bool,
