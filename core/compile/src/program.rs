@@ -1,6 +1,7 @@
 //! A model, an adapter and a recompute policy -> each unit's kernels in order, with a place for
 //! every value.
 
+mod by_length;
 mod cached;
 mod draft;
 mod layout;
@@ -10,6 +11,7 @@ mod value_location;
 use std::collections::BTreeSet;
 
 use espalier_interface::adaptation::{Adaptation, Site};
+use espalier_interface::graph::batch::LengthPositions;
 use espalier_interface::model::{Model, UnitKind};
 use espalier_interface::op::InEvaluation;
 use espalier_interface::{KernelRequest, PluginError};
@@ -135,6 +137,8 @@ pub struct Program {
     pub arena: ArenaLayout,
     /// For each unit, the values that only it saves for its backward pass.
     pub blocks: Vec<SavedBlock>,
+    /// The tensors of a micro-batch that its units read behind [`BATCH`], in order.
+    pub by_length: Vec<LengthPositions>,
     /// The ops that run by their decomposition.
     pub decomposed: BTreeSet<String>,
 }
@@ -196,6 +200,10 @@ pub fn compile(
                 params[param].unit = params[param].unit.min(index);
             }
         }
+        let longest = limits
+            .cache
+            .map_or(limits.max_tokens, |cache| cache.capacity);
+        by_length::drop_unturned(&mut graph, longest);
         let caches = match limits.cache {
             Some(shape) => cached::cache(&mut graph, shape, &["hidden", "logits"])?,
             None => Vec::new(),

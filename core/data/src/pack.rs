@@ -68,6 +68,9 @@ pub struct MicroBatch {
     /// Number of each sequence within the optimizer step, `[S]`. Random numbers depend on it, not
     /// on the micro-batch.
     pub sequences: Vec<i32>,
+    /// Tokens of each whole sequence, `[S]`, where the micro-batch has only parts of sequences;
+    /// else empty.
+    pub lengths: Vec<i32>,
     /// Labels that are not [`UNTRAINED`].
     pub num_trained: usize,
 }
@@ -100,6 +103,15 @@ impl MicroBatch {
     /// `T`: its tokens.
     pub fn num_tokens(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// Tokens of each whole sequence, `[S]`, in tokens.
+    pub fn whole_lengths(&self) -> impl Iterator<Item = u64> + '_ {
+        let bounds = self.cu_seqlens.windows(2).enumerate();
+        bounds.map(|(index, ends)| match self.lengths.get(index) {
+            Some(&length) => length as u64,
+            None => (ends[1] - ends[0]) as u64,
+        })
     }
 
     /// `S`: its sequences.

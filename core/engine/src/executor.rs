@@ -28,6 +28,7 @@ mod window;
 mod work;
 mod work_counter;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use espalier_compile::params::{Dtypes, Param};
@@ -200,6 +201,13 @@ impl Executor {
     /// The work of the device for this rank so far.
     pub fn device_work(&self) -> DeviceWork {
         self.work_counter.so_far()
+    }
+
+    /// The lengths of sequences, in tokens, at which the model tells positions apart, ascending.
+    pub fn length_limits(&self) -> Vec<u64> {
+        let by_length = self.program.by_length.iter();
+        let limits: BTreeSet<u64> = by_length.map(|which| which.limit()).collect();
+        limits.into_iter().collect()
     }
 
     /// The groups of trained params.

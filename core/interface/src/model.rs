@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::Graph;
+use crate::graph::batch::LengthPositions;
+use crate::graph::{Graph, Source};
 use crate::{Init, PluginError, Result};
 
 /// The kind of a param.
@@ -94,6 +95,21 @@ pub struct Model {
 }
 
 impl Model {
+    /// The lengths of sequences, in tokens, at which its graphs tell positions apart, ascending:
+    /// those of every [`LengthPositions`] that a graph reads.
+    pub fn length_limits(&self) -> Vec<u64> {
+        let inputs = self.graphs.iter().flat_map(|graph| &graph.inputs);
+        let mut limits: Vec<u64> = inputs
+            .filter_map(|input| match &input.source {
+                Source::Batch(name) => LengthPositions::of_name(name).map(LengthPositions::limit),
+                Source::Previous(_) => None,
+            })
+            .collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
+    }
+
     /// Checks that indices are in range, that shapes agree, and the order of units.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ use espalier_compile::program::{AdaptedModel, NoProgram, Program};
 use espalier_compile::splice;
 use espalier_config::{Config, pattern_matches};
 use espalier_interface::adaptation::{Adaptation, Site};
+use espalier_interface::graph::batch::LengthPositions;
 use espalier_interface::model::Model;
 use espalier_interface::schedule::ShardingRequest;
 use espalier_interface::{DeviceInfo, Quantizer, Sharding, WeightLayout};
@@ -175,7 +176,8 @@ pub fn make(
     let initialising = loading_bytes(&initialised_sites, components, &params)?;
     let frozen = frozen_loading_bytes(&params);
     let loading = initialising.max(frozen).max(packed.loading_bytes(&params)?);
-    let layout = parts_of_step((&params, dtypes), &shard_layout, &step_plan, demand);
+    let of_batch = (demand, &program.by_length[..]);
+    let layout = parts_of_step((&params, dtypes), &shard_layout, &step_plan, of_batch);
     let kernels_and_groups = [0, group_bytes(&demand, &shard_layout)];
     let programs = (&program, generator.as_ref());
     let before = [host.program, loading];
@@ -217,7 +219,7 @@ fn parts_of_step<'a>(
     (params, dtypes): (&'a [Param], Dtypes),
     shard_layout: &'a ShardLayout,
     step_plan: &StepPlan,
-    demand: Demand,
+    (demand, by_length): (Demand, &'a [LengthPositions]),
 ) -> StorageLayout<'a> {
     StorageLayout {
         units: shard_layout.flat_params.len(),
@@ -227,6 +229,7 @@ fn parts_of_step<'a>(
         region_bytes: step_plan.region_bytes,
         staging_bytes: 0,
         batch: demand.batch(),
+        by_length,
         scratch: [0, 0],
     }
 }
@@ -349,6 +352,7 @@ impl RunPlan {
             region_bytes: self.step_plan.region_bytes,
             staging_bytes: self.staging_bytes(),
             batch: self.demand.batch(),
+            by_length: &self.program.by_length,
             scratch: [arena, self.workspace_bytes],
         }
     }

@@ -3,6 +3,7 @@
 use espalier_compile::arena::aligned;
 use espalier_compile::params::{Dtypes, Param};
 use espalier_interface::MemoryKind;
+use espalier_interface::graph::batch::LengthPositions;
 use espalier_interface::schedule::Place;
 
 use crate::shard_layout::ShardLayout;
@@ -117,6 +118,8 @@ pub struct StorageLayout<'a> {
     pub staging_bytes: u64,
     /// Most tokens and most sequences of a forward pass.
     pub batch: [u64; 2],
+    /// The tensors of a micro-batch behind those that every one has.
+    pub by_length: &'a [LengthPositions],
     /// Bytes of the arena and of the kernels' workspace.
     pub scratch: [u64; 2],
 }
@@ -170,7 +173,7 @@ impl StorageLayout<'_> {
     /// one, and one per unit.
     fn batch_bytes(&self) -> u64 {
         let scalars = aligned(8) * (1 + self.units as u64);
-        self.shard_layout.sweep.max(1) * batch_bytes(self.batch) + scalars
+        self.shard_layout.sweep.max(1) * batch_bytes(self.batch, self.by_length.len()) + scalars
     }
 
     /// The buffers with their bytes.
@@ -244,7 +247,9 @@ impl StorageLayout<'_> {
     }
 }
 
-/// Bytes of a micro-batch's tensors: four numbers of each token, and the sequences' boundaries.
-pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2]) -> u64 {
-    4 * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1))
+/// Bytes of a micro-batch's tensors: four numbers of each token, the sequences' boundaries, and
+/// `by_length` more numbers of each token.
+pub fn batch_bytes([max_tokens, max_sequences]: [u64; 2], by_length: usize) -> u64 {
+    let per_token = 4 + by_length as u64;
+    per_token * aligned(4 * max_tokens) + aligned(4 * (max_sequences + 1))
 }

@@ -8,13 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use espalier_interface::Result;
 use espalier_interface::graph::ValueId;
+use espalier_interface::graph::batch::LengthPositions;
 use espalier_interface::model::UnitKind;
 
 use self::hidden_slots::HiddenSlots;
 use super::draft::Draft;
 use super::memory::{ArenaLayout, SavedBlock};
 use super::value_location::{Extent, ValueLocation};
-use super::{Limits, Program};
+use super::{Limits, Program, by_length};
 use crate::arena::aligned;
 use crate::grad;
 use crate::params::{Dtypes, Param};
@@ -31,6 +32,8 @@ pub(super) struct Layout<'a> {
     /// For each unit, the place of its output `hidden`.
     outputs: Vec<Option<ValueLocation>>,
     blocks: Vec<SavedBlock>,
+    /// The tensors of a micro-batch behind those that every one has.
+    by_length: Vec<LengthPositions>,
 }
 
 impl<'a> Layout<'a> {
@@ -45,6 +48,7 @@ impl<'a> Layout<'a> {
             kept: vec![HashMap::new(); drafts.len()],
             outputs: vec![None; drafts.len()],
             blocks: vec![SavedBlock::default(); drafts.len()],
+            by_length: by_length::tensors(drafts),
         }
     }
 
@@ -74,6 +78,7 @@ impl<'a> Layout<'a> {
             units,
             arena: self.arena,
             blocks: self.blocks,
+            by_length: self.by_length,
             decomposed: BTreeSet::new(),
         })
     }

@@ -1,12 +1,13 @@
 //! A value's place in a run's memory: region, first byte, and size as a function of the batch.
 
-use espalier_interface::graph::batch;
+use espalier_interface::graph::batch::{self, LengthPositions};
 use espalier_interface::{PluginError, Result};
 
 /// A part of a run's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueMemory {
-    /// A tensor of the micro-batch, by its index in [`BATCH`].
+    /// A tensor of the micro-batch, by its index in [`BATCH`] and, behind those, in
+    /// [`Program::by_length`](super::Program::by_length).
     Batch(usize),
     /// The arena; offsets count from its start.
     Arena,
@@ -15,7 +16,7 @@ pub enum ValueMemory {
     Saved(usize),
 }
 
-/// The tensors of a micro-batch in their order in the buffer.
+/// The tensors that every micro-batch has, in their order in the buffer.
 pub const BATCH: [&str; 5] = [
     batch::TOKENS,
     batch::POSITIONS,
@@ -71,14 +72,25 @@ impl ValueLocation {
         }
     }
 
-    /// The place of the batch tensor `name`.
+    /// The place of the batch tensor `name`, where those of `by_length` follow [`BATCH`].
     ///
     /// # Errors
-    /// `INVALID` where [`BATCH`] has no tensor of that name.
-    pub(super) fn of_batch(name: &str, by_chunk: bool) -> Result<Self> {
-        let Some(index) = BATCH.iter().position(|known| *known == name) else {
+    /// `INVALID` where neither has a tensor of that name.
+    pub(super) fn of_batch(
+        name: &str,
+        by_length: &[LengthPositions],
+        by_chunk: bool,
+    ) -> Result<Self> {
+        let known = BATCH.iter().position(|known| *known == name);
+        let index = known.or_else(|| {
+            let wanted = LengthPositions::of_name(name)?;
+            let behind = by_length.iter().position(|one| *one == wanted)?;
+            Some(BATCH.len() + behind)
+        });
+        let Some(index) = index else {
             return Err(PluginError::invalid(format!(
-                "no batch tensor `{name}`: there are {}",
+                "no batch tensor `{name}`: there are {}, and positions_up_to_N and \
+                 positions_beyond_N of a number N of tokens",
                 BATCH.join(", ")
             )));
         };

@@ -60,6 +60,7 @@ fn a_micro_batch_holds_sequences_end_to_end() {
         cu_seqlens: vec![0, 3, 5],
         labels: vec![2, 3, -100, 5, -100],
         sequences: vec![0, 1],
+        lengths: Vec::new(),
         num_trained: 3,
     };
     let second = MicroBatch {
@@ -68,6 +69,7 @@ fn a_micro_batch_holds_sequences_end_to_end() {
         cu_seqlens: vec![0, 3],
         labels: vec![-100, 8, -100],
         sequences: vec![2],
+        lengths: Vec::new(),
         num_trained: 1,
     };
     assert_eq!(step.micro_batches, [first, second]);

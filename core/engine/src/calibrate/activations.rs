@@ -1,6 +1,7 @@
 //! The activations of all calibration rows between two units.
 
-use espalier_interface::graph::{Graph, Source, batch};
+use espalier_interface::graph::batch::{self, LengthPositions};
+use espalier_interface::graph::{Graph, Source};
 
 use crate::Error;
 use crate::device_graph::DeviceGraph;
@@ -36,6 +37,11 @@ impl<'a> Activations<'a> {
             numbers.flat_map(i32::to_le_bytes).collect()
         };
         let count = tokens.len() as i32;
+        let by_length = |name: &str| {
+            let which = LengthPositions::of_name(name)?;
+            let is_of_row = which.has(tokens.len() as u64);
+            Some((0..count).map(move |position| if is_of_row { position } else { 0 }))
+        };
         for input in &graph.inputs {
             let data = match &input.source {
                 Source::Previous(name) if name == HIDDEN => self.hidden[row].clone(),
@@ -46,6 +52,9 @@ impl<'a> Activations<'a> {
                 }
                 Source::Batch(name) if name == batch::SEQUENCES => {
                     bytes(&mut std::iter::repeat_n(0, tokens.len()))
+                }
+                Source::Batch(name) if by_length(name).is_some() => {
+                    bytes(&mut by_length(name).into_iter().flatten())
                 }
                 other => {
                     return Err(model_failure(PluginError::unsupported(format!(

@@ -265,6 +265,7 @@ fn random_rows(session: &Session, seed: u64) -> Vec<MicroBatch> {
             cu_seqlens: vec![0, length as i32],
             labels: vec![UNTRAINED; length as usize],
             sequences: vec![0],
+            lengths: Vec::new(),
             num_trained: 0,
         }
     };

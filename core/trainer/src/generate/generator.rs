@@ -86,6 +86,11 @@ pub struct Generator<'a> {
     stop: StopFlag,
     /// The tokens whose keys and values each slot holds. The slots of all ranks take turns.
     held: Vec<Vec<i32>>,
+    /// The lengths at which the model tells positions apart, ascending.
+    length_limits: Vec<u64>,
+    /// For each slot, how many of these limits its sequence was longer than, when keys and values
+    /// were computed.
+    passed_limits: Vec<usize>,
     /// Prompts answered so far: each prompt has its own random draws.
     answered: usize,
     speed: Speed,
@@ -117,6 +122,8 @@ impl<'a> Generator<'a> {
             ends: ends.to_vec(),
             stop: stop.clone(),
             held: vec![Vec::new(); slots],
+            length_limits: team.first().length_limits(),
+            passed_limits: vec![0; slots],
             answered: 0,
             speed: Speed::default(),
         })
@@ -254,11 +261,25 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Empties the slot of a sequence whose keys and values belong to another length: one that has
+    /// grown past a limit of the model's, or follows a longer one in its slot.
+    fn renew(&mut self, one: &Live) {
+        let tokens = one.tokens.len() as u64;
+        let passed = self.length_limits.partition_point(|&limit| limit < tokens);
+        if self.passed_limits[one.slot] != passed {
+            self.passed_limits[one.slot] = passed;
+            self.held[one.slot].clear();
+        }
+    }
+
     /// Runs one pass and returns the generated tokens, each with the index of its sequence in
     /// `live`.
     fn pass(&mut self, live: &mut [Live]) -> Result<Vec<(usize, i32)>, Error> {
         let begin = Instant::now();
         let unfinished = |one: &Live| one.end.is_none();
+        for one in live.iter().filter(|one| unfinished(one)) {
+            self.renew(one);
+        }
         let reading = |one: &Live| self.held[one.slot].len() < one.prompt;
         let prefill = live.iter().any(|one| unfinished(one) && reading(one));
         let ranks = self.team.world().ranks as usize;
@@ -277,7 +298,7 @@ impl<'a> Generator<'a> {
             if part.is_empty() {
                 continue;
             }
-            share.push(one.slot / ranks, first, part);
+            share.push(one.slot / ranks, (first, one.tokens.len()), part);
             parts.push((one.slot, part.to_vec()));
             if first + part.len() == one.tokens.len() {
                 share.want_last(at);

@@ -20,9 +20,9 @@ impl Share {
         }
     }
 
-    /// Adds the tokens of a sequence from its token `first` on; `slot` is the rank's own number of
-    /// its slot.
-    pub(super) fn push(&mut self, slot: usize, first: usize, tokens: &[i32]) {
+    /// Adds the tokens of a sequence of `length` tokens from its token `first` on; `slot` is the
+    /// rank's own number of its slot.
+    pub(super) fn push(&mut self, slot: usize, (first, length): (usize, usize), tokens: &[i32]) {
         let positions = first..first + tokens.len();
         let micro = &mut self.micro;
         micro.tokens.extend(tokens);
@@ -31,6 +31,7 @@ impl Share {
             .extend(positions.map(|position| position as i32));
         micro.cu_seqlens.push(micro.tokens.len() as i32);
         micro.sequences.push(slot as i32);
+        micro.lengths.push(length as i32);
     }
 
     /// Wants the token after those added last, for sequence `at`.

@@ -111,7 +111,10 @@ impl Layout<'_> {
         }
         for input in &graph.inputs {
             if let Source::Batch(name) = &input.source {
-                fixed.insert(input.value, ValueLocation::of_batch(name, by_chunk)?);
+                fixed.insert(
+                    input.value,
+                    ValueLocation::of_batch(name, &self.by_length, by_chunk)?,
+                );
             }
         }
         Ok(fixed)

@@ -33,7 +33,7 @@ impl Storage {
         }
         let batch = BatchRanges::of(
             whole(Part::Batch),
-            layout.batch,
+            (layout.batch, layout.by_length),
             layout.units,
             layout.shard_layout.sweep,
         );
