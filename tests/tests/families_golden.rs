@@ -2,6 +2,7 @@
 //! transformers and PEFT: logits, losses, gradients and curves.
 
 mod family_refusals;
+mod longrope;
 
 use std::fs;
 use std::path::PathBuf;

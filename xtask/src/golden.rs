@@ -47,6 +47,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_llama.py",
         "make_bf16.py",
         "make_families.py",
+        "make_longrope.py",
         "make_generation.py",
         "make_gptq.py",
         "make_awq.py",

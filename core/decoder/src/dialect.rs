@@ -29,6 +29,8 @@ pub struct Dialect {
     pub fused_projections: bool,
     /// Whether `partial_rotary_factor` may leave some channels of a head as they are.
     pub partial_rotary: bool,
+    /// Older names of the rope type `longrope`.
+    pub longrope_names: &'static [&'static str],
     /// Keys of its configs alone that change nothing of what it computes. Any other key that the
     /// family does not read is refused.
     pub harmless_keys: &'static [&'static str],
@@ -43,6 +45,9 @@ pub struct Defaults {
     pub num_kv_heads: Option<u64>,
     /// `max_position_embeddings`.
     pub max_positions: u64,
+    /// `original_max_position_embeddings` of the rope type `longrope`; none for that of the rotary
+    /// embedding, else `max_position_embeddings`.
+    pub original_positions: Option<u64>,
     /// `rms_norm_eps`, or `norm_epsilon` of a family with layer norms.
     pub norm_eps: f64,
     /// `tie_word_embeddings`.
@@ -83,6 +88,7 @@ impl Dialect {
                 head_dim: None,
                 num_kv_heads: None,
                 max_positions: 2048,
+                original_positions: None,
                 norm_eps: 1e-6,
                 tied_head: false,
                 rope_theta: 10_000.0,
@@ -92,6 +98,7 @@ impl Dialect {
             gemma: None,
             fused_projections: false,
             partial_rotary: false,
+            longrope_names: &[],
             harmless_keys: &[],
         }
     }

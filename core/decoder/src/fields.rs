@@ -83,6 +83,26 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The list `key` of numbers, each finite and above zero.
+    ///
+    /// # Errors
+    /// `INVALID` with the value found; also where it is missing.
+    pub fn positive_list(&self, key: &str) -> Result<Vec<f64>> {
+        let expected = "a list of numbers above 0";
+        let Some(found) = self.get(key) else {
+            return Err(self.expected(key, expected, None));
+        };
+        let Some(list) = found.as_array() else {
+            return Err(self.expected(key, expected, Some(found)));
+        };
+        let number = |(index, found): (usize, &Json)| {
+            let number = found.as_f64().filter(|x| x.is_finite() && *x > 0.0);
+            let of_list = format!("{key}[{index}]");
+            number.ok_or_else(|| self.expected(&of_list, "a number above 0", Some(found)))
+        };
+        list.iter().enumerate().map(number).collect()
+    }
+
     /// The number `key`, finite and above zero; none where it is null, `default` where it is left
     /// out.
     ///

@@ -4,11 +4,13 @@
 //! width, `V` vocabulary.
 
 use espalier_interface::DType;
-use espalier_interface::graph::{Dim, Graph, Source, ValueId, batch};
+use espalier_interface::graph::batch::{self, LengthPositions};
+use espalier_interface::graph::{Dim, Graph, Source, ValueId};
 use espalier_interface::op::{self, AttentionShape, EmbeddingLayout};
 
 use crate::config::DecoderConfig;
 use crate::dialect::Norm;
+use crate::rope::Rope;
 
 /// The name under which hidden states pass from unit to unit.
 const HIDDEN: &str = "hidden";
@@ -176,10 +178,7 @@ fn attention(
     let k = head_norm(graph, k, "self_attn.k_norm.weight", config);
     let local = config.local_rope.as_ref().filter(|_| window.is_some());
     let rope = local.unwrap_or(&config.rope);
-    let inv_freq = rope.inv_freq(config.head_dim);
-    let positions = graph.batch(batch::POSITIONS);
-    let q = op::rope(graph, q, positions, config.head_dim, &inv_freq, 1.0);
-    let k = op::rope(graph, k, positions, config.head_dim, &inv_freq, 1.0);
+    let [q, k] = rotated(graph, [q, k], rope, config.head_dim);
     let scalar = config.gemma.map(|gemma| gemma.query_scalar);
     let usual_scale = scalar.unwrap_or(config.head_dim as f64).sqrt().recip();
     let shape = AttentionShape {
@@ -194,6 +193,22 @@ fn attention(
     let out = op::attention(graph, q, k, v, cu_seqlens, shape);
     let bias = Bias::when(config.output_bias);
     project(graph, out, "self_attn.o_proj", config.hidden_size, bias)
+}
+
+/// Queries and keys, rotated by their positions.
+///
+/// Frequencies that depend on a sequence's length take two rotations, of which one is by position
+/// 0. The first also multiplies by the factor of cosines and sines.
+fn rotated(graph: &mut Graph, values: [ValueId; 2], rope: &Rope, head_dim: u64) -> [ValueId; 2] {
+    let (short, factor) = (rope.inv_freq(head_dim), rope.attention_factor());
+    let Some((limit, long)) = rope.inv_freq_beyond(head_dim) else {
+        let positions = graph.batch(batch::POSITIONS);
+        return values.map(|x| op::rope(graph, x, positions, head_dim, &short, factor));
+    };
+    let [within, beyond] = [LengthPositions::UpTo(limit), LengthPositions::Beyond(limit)]
+        .map(|which| graph.batch(&which.name()));
+    let values = values.map(|x| op::rope(graph, x, within, head_dim, &short, factor));
+    values.map(|x| op::rope(graph, x, beyond, head_dim, &long, 1.0))
 }
 
 /// Queries `[T, H K]`, keys and values `[T, J K]` of `x`.

@@ -22,7 +22,7 @@ pub use config::DecoderConfig;
 pub use dialect::{AttentionBias, Defaults, Dialect, FeedForward, GemmaLine, Norm, Window};
 pub use gemma::Gemma;
 pub use multipliers::Multipliers;
-pub use rope::{Rope, RopeScaling};
+pub use rope::{LongRope, Rope, RopeScaling};
 
 /// The model that `config`, a parsed `config.json`, describes in `dialect`.
 ///

@@ -1,8 +1,12 @@
 //! Rotary parameters of a `config.json` -> the angular frequency of each pair of channels.
 //!
 //! `inv_freq[i] = theta^(-2 i / K)`, then scaled: `linear` divides all by a factor; `llama3`
-//! divides those of long wavelengths, keeps those of short ones and interpolates between. All in
-//! f32, operation by operation as transformers does it (`modeling_rope_utils.py`).
+//! divides those of long wavelengths, keeps those of short ones and interpolates between;
+//! `longrope` divides each by its own factor, of one list in short sequences and of another one in
+//! long ones. All in f32, operation by operation as transformers does it
+//! (`modeling_rope_utils.py`).
+
+mod longrope;
 
 use std::f32::consts::PI;
 
@@ -11,8 +15,10 @@ use espalier_interface::{PluginError, Result};
 use crate::dialect::Dialect;
 use crate::fields::Fields;
 
+pub use longrope::LongRope;
+
 /// The rotary embedding that a config describes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Base of the wavelengths.
     pub theta: f64,
@@ -38,7 +44,7 @@ const OWN_KEYS: [&str; 8] = [
 ];
 
 /// How wavelengths are scaled for longer sequences.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not scaled.
     Default,
@@ -58,6 +64,20 @@ pub enum RopeScaling {
         /// Sequence length of pretraining, in tokens.
         original_max_positions: u64,
     },
+    /// Each is scaled by a factor of its own, which differs between short and long sequences.
+    Long(LongRope),
+}
+
+impl RopeScaling {
+    /// Its name in a config.
+    fn name(&self) -> &'static str {
+        match self {
+            RopeScaling::Default => "default",
+            RopeScaling::Linear { .. } => "linear",
+            RopeScaling::Llama3 { .. } => "llama3",
+            RopeScaling::Long(_) => "longrope",
+        }
+    }
 }
 
 impl Rope {
@@ -125,11 +145,12 @@ impl Rope {
         let path = "rope_parameters.sliding_attention.";
         let fields = Fields::new(of_kind, path)?;
         let rope = plain.with(config, &fields, path, dialect, 0)?;
-        match rope.scaling {
+        match &rope.scaling {
             RopeScaling::Default | RopeScaling::Linear { .. } => Ok(Some(rope)),
-            RopeScaling::Llama3 { .. } => Err(PluginError::unsupported(format!(
-                "config.json: rope type `llama3` in `{path}`; layers with a window have `default` \
-                 and `linear`"
+            other => Err(PluginError::unsupported(format!(
+                "config.json: rope type `{}` in `{path}`; layers with a window have `default` and \
+                 `linear`",
+                other.name()
             ))),
         }
     }
@@ -151,14 +172,23 @@ impl Rope {
                 factor: fields.positive("factor", None)?,
             },
             "llama3" => llama3(config, fields, max_positions)?,
+            name if name == "longrope" || dialect.longrope_names.contains(&name) => {
+                RopeScaling::Long(LongRope::read(config, fields, key, dialect, max_positions)?)
+            }
             other => {
                 return Err(PluginError::unsupported(format!(
                     "config.json: rope type `{other}` in `{key}`; this family has `default`, \
-                     `linear` and `llama3`"
+                     `linear`, `llama3` and `longrope`"
                 )));
             }
         };
-        let unknown = |(name, _): &(&String, _)| !OWN_KEYS.contains(&name.as_str());
+        let more: &[&str] = match scaling {
+            RopeScaling::Long(_) => &longrope::OWN_KEYS,
+            _ => &[],
+        };
+        let unknown = |(name, _): &(&String, _)| {
+            !OWN_KEYS.contains(&name.as_str()) && !more.contains(&name.as_str())
+        };
         if let Some((name, value)) = fields.entries().find(unknown) {
             return Err(PluginError::unsupported(format!(
                 "config.json: `{key}.{name}` is {value}, which this family does not know; it may \
@@ -190,38 +220,73 @@ impl Rope {
                 self.partial
             )));
         }
-        let steps = self.inv_freq(head_dim);
+        if let RopeScaling::Long(long) = &self.scaling {
+            long.check_lengths(turned / 2, turned)?;
+        }
+        let mut steps = self.inv_freq(head_dim);
+        steps.extend(
+            self.inv_freq_beyond(head_dim)
+                .into_iter()
+                .flat_map(|(_, steps)| steps),
+        );
         match steps.iter().position(|step| !step.is_finite()) {
             None => Ok(()),
             Some(pair) => Err(PluginError::invalid(format!(
-                "config.json: `rope_theta` {:e}{}: expected angular steps that f32 holds, found {} for pair {pair} of \
-                 heads {head_dim} wide",
+                "config.json: `rope_theta` {:e}{}: expected angular steps that f32 holds, found {} \
+                 for pair {} of heads {head_dim} wide",
                 self.theta,
                 match self.scaling {
                     RopeScaling::Default => "",
-                    RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => " with its scaling",
+                    _ => " with its scaling",
                 },
-                steps[pair]
+                steps[pair],
+                pair as u64 % (turned / 2),
             ))),
         }
     }
 
+    /// What multiplies cosines and sines.
+    pub fn attention_factor(&self) -> f64 {
+        match &self.scaling {
+            RopeScaling::Long(long) => long.attention_factor,
+            _ => 1.0,
+        }
+    }
+
+    /// The angular frequencies of sequences of more tokens than the number beside them, as
+    /// [`Rope::inv_freq`]; none where they are those of all sequences.
+    pub fn inv_freq_beyond(&self, head_dim: u64) -> Option<(u64, Vec<f32>)> {
+        let RopeScaling::Long(long) = &self.scaling else {
+            return None;
+        };
+        let steps = longrope::divided(self.powers(head_dim), &long.long_factor);
+        Some((long.original_max_positions, steps))
+    }
+
+    /// The power of theta of each pair of channels that is turned: its wavelength over 2 pi.
+    fn powers(&self, head_dim: u64) -> impl Iterator<Item = f32> {
+        let (width, theta) = (self.turned(head_dim), f64::from(self.theta as f32));
+        (0..width / 2).map(move |pair| {
+            let exponent = (2 * pair) as f32 / width as f32;
+            // The power is computed in f64 and rounded once, so it is the same on every machine.
+            theta.powf(f64::from(exponent)) as f32
+        })
+    }
+
     /// The angular frequency of each pair of channels that is turned, `[K / 2]` f32 where all of a
-    /// head of width K are, in radians per position.
+    /// head of width K are, in radians per position: of `longrope` those of short sequences.
     ///
     /// # Source
     /// transformers 5, `modeling_rope_utils.py`. There, a scalar over a tensor is computed as the
     /// reciprocal times the scalar.
     pub fn inv_freq(&self, head_dim: u64) -> Vec<f32> {
-        let width = self.turned(head_dim);
-        let plain = (0..width / 2).map(|pair| {
-            let exponent = (2 * pair) as f32 / width as f32;
-            // The power is computed in f64 and rounded once, so it is the same on every machine.
-            1.0 / f64::from(self.theta as f32).powf(f64::from(exponent)) as f32
-        });
+        let plain = self.powers(head_dim).map(|power| 1.0 / power);
         match self.scaling {
             RopeScaling::Default => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|step| step / factor as f32).collect(),
+            RopeScaling::Long(ref long) => {
+                longrope::divided(self.powers(head_dim), &long.short_factor)
+            }
             RopeScaling::Llama3 {
                 factor,
                 low_freq_factor,

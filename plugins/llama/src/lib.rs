@@ -24,7 +24,7 @@ impl Family for Llama {
 const LLAMA: Component = Component {
     name: "llama",
     role: Role::FAMILY,
-    doc: "Llama 1, 2 and 3: grouped-query attention, RoPE (default, linear, llama3), tied or untied head",
+    doc: "Llama 1, 2 and 3: grouped-query attention, RoPE (default, linear, llama3, longrope), tied or untied head",
     options: &[],
     capabilities: &[
         ("model_types", "llama"),

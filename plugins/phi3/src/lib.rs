@@ -13,11 +13,13 @@ const DIALECT: Dialect = Dialect {
     window: Window::EveryLayer { default: None },
     defaults: Defaults {
         max_positions: 4096,
+        original_positions: Some(4096),
         norm_eps: 1e-5,
         ..PLAIN.defaults
     },
     fused_projections: true,
     partial_rotary: true,
+    longrope_names: &["su"],
     ..PLAIN
 };
 
@@ -33,7 +35,7 @@ impl Family for Phi3 {
 const PHI3: Component = Component {
     name: "phi3",
     role: Role::FAMILY,
-    doc: "Phi 3 and 4: fused projections, rotary embeddings of a part of each head",
+    doc: "Phi 3, 3.5 and 4: fused projections, rotary embeddings of a part of each head",
     options: &[],
     capabilities: &[
         ("model_types", "phi3"),

@@ -45,7 +45,7 @@ fn what_the_newer_families_do_not_know_is_refused_by_name() {
             "phi3",
             "rope_parameters",
             json!({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}),
-            "rope type `longrope`",
+            "`short_factor` has 1 numbers, expected 4",
         ),
         (
             "starcoder2",

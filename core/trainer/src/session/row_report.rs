@@ -63,6 +63,23 @@ pub(super) fn report(rows: &Dataset, which: &str, observer: &dyn Observer) {
     }
 }
 
+/// Reports how many of `rows`, called `which`, are longer than each of the model's `limits`.
+pub(super) fn lengths(rows: &Dataset, which: &str, limits: &[u64], observer: &dyn Observer) {
+    for &limit in limits {
+        let all = rows.num_sequences();
+        let is_long = |index: &usize| rows.length(*index) as u64 > limit;
+        let long = (0..all).filter(is_long).count();
+        if long > 0 {
+            observer.observe(&Event::Note(&format!(
+                "{} of {} {which} rows are longer than {limit} tokens: the model rotates them by \
+                 the long factors of its positions, the others by the short ones",
+                grouped(long as u64),
+                grouped(all as u64)
+            )));
+        }
+    }
+}
+
 /// The trained part of the rows, in one line.
 pub(super) fn trained(rows: &Dataset, chosen: TrainOn) -> String {
     let counts = rows.counts();

@@ -106,6 +106,7 @@ impl Rows {
         }
         for (rows, which) in parts {
             row_report::report(rows, which, observer);
+            row_report::lengths(rows, which, &model.model.length_limits(), observer);
         }
         if purpose == Purpose::Train {
             observer.observe(&Event::Note(&row_report::trained(&train, data.train_on)));
