@@ -191,7 +191,7 @@ fn impossible_values_are_refused_by_name() {
         // Factors so small that steps are infinite.
         (
             "long_factor",
-            json!([1e-45; 8]),
+            json!(vec![1e-45; 8]),
             "found inf for pair 0".to_owned(),
         ),
         // Its keys belong to no other type.
