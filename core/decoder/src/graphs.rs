@@ -198,7 +198,8 @@ fn attention(
 /// Queries and keys, rotated by their positions.
 ///
 /// Frequencies that depend on a sequence's length take two rotations, of which one is by position
-/// 0. The first also multiplies by the factor of cosines and sines.
+/// 0. The first also multiplies by the factor of cosines and sines, so that long rows are rounded
+/// by both.
 fn rotated(graph: &mut Graph, values: [ValueId; 2], rope: &Rope, head_dim: u64) -> [ValueId; 2] {
     let (short, factor) = (rope.inv_freq(head_dim), rope.attention_factor());
     let Some((limit, long)) = rope.inv_freq_beyond(head_dim) else {
