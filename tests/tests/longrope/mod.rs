@@ -137,9 +137,14 @@ fn every_family_has_it() {
     }
 }
 
-/// Neither its neighbours nor the run's longest sequence change a row.
+/// Neither its neighbours nor the run's longest sequence change a row: no bit of it on `cpu`; the
+/// products of other backends round by the number of rows.
 #[test]
 fn a_row_depends_on_its_own_length_alone() {
+    let bound = match std::env::var("ESPALIER_TEST_BACKEND") {
+        Ok(_) => 1e-5,
+        Err(_) => 0.0,
+    };
     let together = phi3(&FULL);
     let batch = eval_batch(&together);
     let all = together.logits(&batch);
@@ -155,7 +160,8 @@ fn a_row_depends_on_its_own_length_alone() {
         ];
         let alone = phi3(&[&FULL[..], &keys].concat());
         let row = std::slice::from_ref(row);
-        assert_eq!(alone.logits(&micro_batch(row, row)), all[first..end]);
+        let apart = largest_difference(&alone.logits(&micro_batch(row, row)), &all[first..end]);
+        assert!(apart <= bound, "{} tokens: {apart:e}", row[0].len());
     }
 }
 
