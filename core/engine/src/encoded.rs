@@ -2,7 +2,7 @@
 
 use espalier_interface::abi::call_site;
 use espalier_interface::calibration::{CalibratedCall, StatisticValues};
-use espalier_interface::format::{BlockMap, BlockValues, Decoding, Format, Step, ValueSource};
+use espalier_interface::format::{BlockMap, BlockValues, Codebook, Decoding, Format, Step};
 use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
@@ -173,14 +173,12 @@ fn check_numbers(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
     let Decoding::Steps { source, steps } = &format.decoding else {
         return Ok(());
     };
-    if let ValueSource::Vectors {
-        codes,
-        codebooks,
-        len,
-    } = source
-    {
-        for (codes, &codebook) in codes.iter().zip(codebooks) {
-            check_stored(format, segments, codebook, len << codes.bits)?;
+    if let Some(vectors) = source.vectors() {
+        for (codes, codebook) in vectors.stages() {
+            // Those of a description are known to be finite.
+            if let Codebook::Segment(segment) = codebook {
+                check_stored(format, segments, segment, vectors.len << codes.bits)?;
+            }
         }
     }
     for step in steps {
@@ -276,7 +274,7 @@ fn not_finite(bytes: &[u8], dtype: DType) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use espalier_interface::format::{BitOrder, Codes, SegmentSpec};
+    use espalier_interface::format::{BitOrder, Codes, SegmentSpec, ValueSource};
 
     use super::*;
 

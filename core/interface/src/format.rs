@@ -8,6 +8,7 @@ mod decode;
 mod device_code;
 mod steps;
 mod validate;
+mod vectors;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use code_rows::{CodeRows, RowOrder};
 pub use codes::{BitOrder, CodeRun, Codes};
 pub use device_code::DeviceCode;
 pub use steps::{Step, ValueSource, hadamard};
+pub use vectors::{Codebook, Vectors};
 
 /// A named array of a packed weight. Its size is a pure function of shape and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

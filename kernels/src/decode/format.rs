@@ -59,7 +59,9 @@ impl FormatDecoder {
                 padded[..table.len()].copy_from_slice(table);
                 CodeTable::Large(padded)
             }
-            ValueSource::Count { .. } | ValueSource::Vectors { .. } => CodeTable::Count,
+            ValueSource::Count { .. }
+            | ValueSource::Vectors { .. }
+            | ValueSource::SharedVectors { .. } => CodeTable::Count,
         };
         let (decoding, mut steps) = with_first_blocks(source, steps);
         let rotations = rotations(&mut steps);

@@ -1,7 +1,7 @@
 //! Codes of vectors -> the sum of their vectors.
 
 use espalier_interface::DType;
-use espalier_interface::format::Codes;
+use espalier_interface::format::{Codebook, Vectors};
 use half::{bf16, f16};
 
 use super::PackedWeight;
@@ -12,19 +12,13 @@ use crate::element::Element;
 use crate::simd::vectorized;
 
 impl PackedWeight<'_> {
-    /// Decodes at most [`RUN`] elements from `flat` on: the sum of the vectors of each codebook,
-    /// `len` elements long.
-    pub(super) fn vectors<'c>(
-        &self,
-        stages: impl Iterator<Item = (&'c Codes, &'c usize)>,
-        len: usize,
-        flat: usize,
-        out: &mut [f32],
-    ) {
+    /// Decodes at most [`RUN`] elements from `flat` on: the sum of the vectors of each codebook.
+    pub(super) fn vectors(&self, vectors: Vectors<'_>, flat: usize, out: &mut [f32]) {
+        let len = vectors.len as usize;
         let (first, end) = (flat / len, (flat + out.len()).div_ceil(len));
         let (mut codes, mut wide) = ([0u8; RUN], [0u16; RUN]);
         let (codes, wide) = (&mut codes[..end - first], &mut wide[..end - first]);
-        for (stage, (layout, &codebook)) in stages.enumerate() {
+        for (stage, (layout, codebook)) in vectors.stages().enumerate() {
             let bytes = self.segment(layout.segment);
             let place = (len, flat % len, stage == 0);
             if layout.are_wide() {
@@ -43,33 +37,39 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// [`sum`] of the vectors of a segment.
+    /// [`sum`] of the vectors of a codebook.
     fn sum<C: Copy + Into<usize>>(
         &self,
-        codebook: usize,
+        codebook: Codebook<'_>,
         codes: &[C],
         place: (usize, usize, bool),
         out: &mut [f32],
     ) {
-        let bytes = self.segment(codebook);
-        match self.dtype(codebook) {
-            DType::F32 => sum(bytes, f32::from_le_bytes, codes, place, out),
-            DType::BF16 => sum(bytes, |x| bf16::from_le_bytes(x).load(), codes, place, out),
-            _ => sum(bytes, |x| f16::from_le_bytes(x).load(), codes, place, out),
+        let segment = match codebook {
+            Codebook::Shared(values) => return sum(values, |x| x, codes, place, out),
+            Codebook::Segment(segment) => segment,
+        };
+        let (whole, half) = (
+            self.segment(segment).as_chunks::<4>().0,
+            self.segment(segment).as_chunks::<2>().0,
+        );
+        match self.dtype(segment) {
+            DType::F32 => sum(whole, f32::from_le_bytes, codes, place, out),
+            DType::BF16 => sum(half, |x| bf16::from_le_bytes(x).load(), codes, place, out),
+            _ => sum(half, |x| f16::from_le_bytes(x).load(), codes, place, out),
         }
     }
 }
 
 /// Adds the vectors of `codes` to `out`, or writes them where they are the first; `out` begins
 /// `skipped` elements after the first vector's beginning.
-fn sum<const BYTES: usize, C: Copy + Into<usize>>(
-    codebook: &[u8],
-    read: impl Fn([u8; BYTES]) -> f32,
+fn sum<N: Copy, C: Copy + Into<usize>>(
+    codebook: &[N],
+    read: impl Fn(N) -> f32,
     codes: &[C],
     (len, skipped, is_first): (usize, usize, bool),
     out: &mut [f32],
 ) {
-    let numbers = codebook.as_chunks::<BYTES>().0;
     vectorized(
         #[inline(always)]
         || {
@@ -77,7 +77,7 @@ fn sum<const BYTES: usize, C: Copy + Into<usize>>(
             for &code in codes {
                 let end = (done + len - lane).min(out.len());
                 let start = code.into() * len + lane;
-                let vector = &numbers[start..start + end - done];
+                let vector = &codebook[start..start + end - done];
                 for (out, &number) in out[done..end].iter_mut().zip(vector) {
                     let number = read(number);
                     *out = if is_first { number } else { *out + number };

@@ -236,13 +236,10 @@ impl PackedWeight<'_> {
                 ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
                     self.numbers(codes, row, col, out);
                 }
-                ValueSource::Vectors {
-                    codes,
-                    codebooks,
-                    len,
-                } => {
+                ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => {
                     let flat = row * self.size().1 + col;
-                    self.vectors(codes.iter().zip(codebooks), *len as usize, flat, out);
+                    let vectors = source.vectors().expect("a source of vectors");
+                    self.vectors(vectors, flat, out);
                 }
             },
             Decoding::Callback => unreachable!("refused by `new`"),

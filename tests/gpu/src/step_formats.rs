@@ -149,6 +149,20 @@ impl StepFormat {
             len,
         })
     }
+
+    /// With vectors of `len` whose codebooks are in the description, and such codes.
+    pub fn shared_vectors(mut self, len: u64, stages: &[(u32, BitOrder)]) -> Format {
+        let (mut codes, mut codebooks) = (Vec::new(), Vec::new());
+        for (&(bits, order), seed) in stages.iter().zip(50..) {
+            codes.push(self.codes(self.elements().div_ceil(len), bits, order));
+            codebooks.push(numbers((len << bits) as usize, seed));
+        }
+        self.of(ValueSource::SharedVectors {
+            codes,
+            codebooks,
+            len,
+        })
+    }
 }
 
 /// Words by chance.

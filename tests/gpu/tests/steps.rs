@@ -221,6 +221,31 @@ fn vectors_across_rows_have_the_references_values() {
     assert_each(&cases);
 }
 
+/// Codebooks of the description, among a kernel's arguments and in the card's memory, behind other
+/// tables and rows of codes whose lengths are no multiples of what is read at once.
+#[test]
+fn vectors_of_shared_codebooks_have_the_references_values() {
+    let (low, stream) = (BitOrder::LowFirst, BitOrder::Stream);
+    let mut cases = Vec::new();
+    for (len, bits) in [(2, 8), (6, 5), (8, 9), (16, 4), (64, 6), (4, 10), (3, 6)] {
+        for shape in SHAPES {
+            let rows = BitOrder::Rows(CodeRows::aligned(7, 3, RowOrder::Stream, 1));
+            let words = (shape[0] * shape[1]).div_ceil(len).div_ceil(2);
+            let stages = [
+                (3, rows),
+                (bits, if bits > 8 { stream } else { low }),
+                (4, BitOrder::Split { words }),
+            ];
+            let format = StepFormat::new(shape)
+                .times(BlockMap::Rows, DType::F16)
+                .coded(BlockMap::Groups { size: 32 }, 1)
+                .shared_vectors(len, &stages[..if len == 64 { 2 } else { 3 }]);
+            cases.push((format!("shared codebooks of {len}, {bits} bits"), format));
+        }
+    }
+    assert_each(&cases);
+}
+
 #[test]
 fn vectors_with_wide_codes_have_the_references_values() {
     let (low, stream) = (BitOrder::LowFirst, BitOrder::Stream);

@@ -41,7 +41,7 @@ impl Resolution {
         let is_rotation = |step: &Step| matches!(step, Step::Hadamard { .. });
         let of_span = steps.iter().any(is_shift);
         let table = match source {
-            ValueSource::Vectors { .. } => return None,
+            ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => return None,
             // The error of an element follows from those of all in its run.
             _ if steps.iter().any(is_rotation) => return None,
             ValueSource::Table { table, .. } => table,

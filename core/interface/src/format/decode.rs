@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockMap, BlockValues, Format, Step, ValueSource, hadamard};
+use super::{BlockMap, BlockValues, Codebook, Format, Step, ValueSource, hadamard};
 use crate::{DType, PluginError, Result};
 
 impl Format {
@@ -80,14 +80,16 @@ impl Format {
                 table[usize::from(codes.read(segments[codes.segment], flat))]
             }
             ValueSource::Count { codes } => f32::from(codes.read(segments[codes.segment], flat)),
-            ValueSource::Vectors {
-                codes,
-                codebooks,
-                len,
-            } => {
-                let parts = codes.iter().zip(codebooks).map(|(codes, &codebook)| {
+            ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => {
+                let vectors = source.vectors().expect("a source of vectors");
+                let len = vectors.len;
+                let parts = vectors.stages().map(|(codes, codebook)| {
                     let code = u64::from(codes.read_wide(segments[codes.segment], flat / len));
-                    self.number(segments, codebook, code * len + flat % len)
+                    let at = code * len + flat % len;
+                    match codebook {
+                        Codebook::Segment(segment) => self.number(segments, segment, at),
+                        Codebook::Shared(values) => values[at as usize],
+                    }
                 });
                 parts.reduce(|sum, part| sum + part).unwrap_or(0.0)
             }

@@ -33,11 +33,26 @@ pub enum ValueSource {
         /// Elements of a vector, 2 to [`ValueSource::LONGEST_VECTOR`].
         len: u64,
     },
+    /// As `Vectors`, of codebooks that the description has in place of each weight's segments. All
+    /// weights of the quantizer share them, such as the grids of HIGGS.
+    SharedVectors {
+        /// The codes of each codebook, one per vector: at most [`Format::MOST_SEGMENTS`].
+        codes: Vec<Codes>,
+        /// The codebooks: each of `2^bits` vectors, `[2^bits, len]`. Together they have at most
+        /// [`ValueSource::MOST_SHARED_VALUES`].
+        codebooks: Vec<Vec<f32>>,
+        /// Elements of a vector, 2 to [`ValueSource::LONGEST_VECTOR`].
+        len: u64,
+    },
 }
 
 impl ValueSource {
     /// Most elements of a vector.
     pub const LONGEST_VECTOR: u64 = 64;
+    /// Most values in the codebooks of a description, 32 KiB of f32. A description goes with each
+    /// weight, as text where it crosses the boundary; and a card has room for all values beside the
+    /// tables of eight steps in the 48 KiB of shared memory that a block of threads has everywhere.
+    pub const MOST_SHARED_VALUES: u64 = 1 << 13;
 
     /// The codes that it reads.
     pub fn codes(&self) -> &[Codes] {
@@ -45,7 +60,7 @@ impl ValueSource {
             ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
                 std::slice::from_ref(codes)
             }
-            ValueSource::Vectors { codes, .. } => codes,
+            ValueSource::Vectors { codes, .. } | ValueSource::SharedVectors { codes, .. } => codes,
         }
     }
 
@@ -54,7 +69,7 @@ impl ValueSource {
             ValueSource::Table { codes, .. } | ValueSource::Count { codes } => {
                 std::slice::from_mut(codes)
             }
-            ValueSource::Vectors { codes, .. } => codes,
+            ValueSource::Vectors { codes, .. } | ValueSource::SharedVectors { codes, .. } => codes,
         }
     }
 }

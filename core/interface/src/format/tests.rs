@@ -3,6 +3,7 @@
 use super::*;
 
 mod steps;
+mod vectors;
 mod wide_codes;
 
 fn two_bit() -> Format {

@@ -7,7 +7,7 @@ use super::{
 use crate::{DType, PluginError, Result};
 
 /// Dtypes in which the numbers of blocks are stored.
-const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+pub(super) const NUMBERS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 impl Format {
     /// Most bytes of a packed weight of `elements` elements: more than twice its size in f64 beside
@@ -15,29 +15,6 @@ impl Format {
     fn most_bytes(&self, elements: u64) -> u64 {
         let most = elements.saturating_mul(16).saturating_add(1 << 16);
         most.saturating_add(self.codebook_bytes())
-    }
-
-    /// Bytes of the vectors for which codes can stand.
-    fn codebook_bytes(&self) -> u64 {
-        let Decoding::Steps {
-            source:
-                ValueSource::Vectors {
-                    codes,
-                    codebooks,
-                    len,
-                },
-            ..
-        } = &self.decoding
-        else {
-            return 0;
-        };
-        let stages = codes.iter().zip(codebooks).take(Self::MOST_SEGMENTS);
-        let bytes = stages.map(|(codes, &codebook)| {
-            let width = self.segments.get(codebook).map_or(0, |x| x.dtype.bytes());
-            let vectors = 1u64 << codes.bits.min(Codes::MOST_BITS);
-            width * vectors * (*len).min(ValueSource::LONGEST_VECTOR)
-        });
-        bytes.sum()
     }
 
     /// Checks that the description does not contradict itself.
@@ -98,35 +75,14 @@ impl Format {
     }
 
     fn check_source(&self, source: &ValueSource, elements: u64) -> Result<()> {
-        let (codes, codebooks, len) = match source {
-            ValueSource::Table { codes, table } => {
-                return self.check_codebook(codes, table, elements);
+        match source {
+            ValueSource::Table { codes, table } => self.check_codebook(codes, table, elements),
+            ValueSource::Count { codes } => self.check_codes(codes, elements),
+            ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => {
+                let vectors = source.vectors().expect("a source of vectors");
+                self.check_vectors(vectors, elements)
             }
-            ValueSource::Count { codes } => return self.check_codes(codes, elements),
-            ValueSource::Vectors {
-                codes,
-                codebooks,
-                len,
-            } => (codes, codebooks, *len),
-        };
-        if !(2..=ValueSource::LONGEST_VECTOR).contains(&len) {
-            return self.fail(format!(
-                "vectors of {len} elements, expected 2 to {}",
-                ValueSource::LONGEST_VECTOR
-            ));
         }
-        if codes.is_empty() || codes.len() != codebooks.len() {
-            return self.fail(format!(
-                "{} codes and {} codebooks of vectors, expected as many of both and one at least",
-                codes.len(),
-                codebooks.len()
-            ));
-        }
-        for (codes, &codebook) in codes.iter().zip(codebooks) {
-            self.check_wide_codes(codes, elements.div_ceil(len))?;
-            self.check_segment(codebook, len << codes.bits, &NUMBERS, "codebook")?;
-        }
-        Ok(())
     }
 
     fn check_step(&self, step: &Step, elements: u64) -> Result<()> {
@@ -168,7 +124,7 @@ impl Format {
         ))
     }
 
-    fn fail<T>(&self, what: String) -> Result<T> {
+    pub(super) fn fail<T>(&self, what: String) -> Result<T> {
         Err(PluginError::invalid(format!(
             "format of quantizer `{}`: {what}",
             self.quantizer
@@ -211,7 +167,13 @@ impl Format {
     }
 
     /// Checks that segment `index` exists, is of one of `dtypes` and holds `least` elements.
-    fn check_segment(&self, index: usize, least: u64, dtypes: &[DType], what: &str) -> Result<()> {
+    pub(super) fn check_segment(
+        &self,
+        index: usize,
+        least: u64,
+        dtypes: &[DType],
+        what: &str,
+    ) -> Result<()> {
         let Some(SegmentSpec { name, dtype, len }) = self.segments.get(index) else {
             return self.fail(format!("{what}: segment {index} does not exist"));
         };
@@ -243,7 +205,7 @@ impl Format {
     }
 
     /// Checks codes of at most 16 bits.
-    fn check_wide_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
+    pub(super) fn check_wide_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
         if !codes.is_packable() {
             return self.fail(format!(
                 "codes of {} bits in order {:?}; 1, 2, 4, 5, 6, 7 and 8 can be packed, 3 in split \
@@ -300,7 +262,7 @@ impl Format {
         }
     }
 
-    fn check_finite(&self, table: &[f32], what: &str) -> Result<()> {
+    pub(super) fn check_finite(&self, table: &[f32], what: &str) -> Result<()> {
         match table.iter().position(|x| !x.is_finite()) {
             None => Ok(()),
             Some(at) => self.fail(format!("{what}: value {at} of its table is {}", table[at])),

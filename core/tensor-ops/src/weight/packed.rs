@@ -79,11 +79,9 @@ impl Stages {
         let first = match &source {
             ValueSource::Table { codes, table } => First::Codes(CodeNumbers::table(codes, table)),
             ValueSource::Count { codes } => First::Codes(CodeNumbers::count(codes)),
-            ValueSource::Vectors {
-                codes,
-                codebooks,
-                len,
-            } => First::Vectors(Vectors::new(codes, codebooks, *len)),
+            ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => {
+                First::Vectors(Vectors::new(source.vectors().expect("a source of vectors")))
+            }
         };
         let function = |function, blocks: &_, values: &_| {
             Then::Function(function, BlockNumbers::new(*blocks, values))

@@ -132,6 +132,7 @@ fn decodings(codes: &Codes, blocks: BlockMap, cols: u64) -> Vec<Decoding> {
         ),
         after_table(codes, blocks),
         vectors(codes, blocks, cols),
+        shared_vectors(codes, blocks),
     ]
 }
 
@@ -174,6 +175,18 @@ fn vectors(codes: &Codes, blocks: BlockMap, cols: u64) -> Decoding {
     if cols.is_multiple_of(8) {
         steps.insert(1, Step::Hadamard { size: 8 });
     }
+    Decoding::Steps { source, steps }
+}
+
+/// As [`vectors`] before its steps, of codebooks of the description, with a factor.
+fn shared_vectors(codes: &Codes, blocks: BlockMap) -> Decoding {
+    let source = ValueSource::SharedVectors {
+        codes: vec![codes.clone(), codes.clone()],
+        codebooks: [5, 6].map(|seed| numbers(7 << codes.bits, seed)).into(),
+        len: 7,
+    };
+    let values = BlockValues::Stored { segment: 1 };
+    let steps = vec![Step::Times { blocks, values }];
     Decoding::Steps { source, steps }
 }
 
@@ -302,10 +315,17 @@ fn wide_codes_of_vectors_equal_the_reference_decoder_bit_for_bit() {
                 bits,
                 order,
             };
-            let decoding = vectors(&codes, BlockMap::Flat { size: 64 }, shape[1]);
-            let (format, data) = described(shape, &codes, decoding);
-            let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            assert_same(&format, &data);
+            let blocks = BlockMap::Flat { size: 64 };
+            let mut decodings = vec![vectors(&codes, blocks, shape[1])];
+            // Of 9 bits 7168 values, as many as a description may have.
+            if bits == 9 {
+                decodings.push(shared_vectors(&codes, blocks));
+            }
+            for decoding in decodings {
+                let (format, data) = described(shape, &codes, decoding);
+                let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+                assert_same(&format, &data);
+            }
         }
     }
 }

@@ -16,6 +16,8 @@ const MOST_ARGUMENT_BYTES: usize = 3 * 256 * 4 + 64;
 pub struct CodeTables {
     words: Vec<u64>,
     values: Vec<f32>,
+    /// Whether values are read 16 bytes at a time, so that they begin at such a multiple.
+    has_vectors: bool,
 }
 
 /// Tables as a kernel takes them: all of them, or their address.
@@ -32,6 +34,15 @@ impl CodeTables {
     pub fn add(&mut self, table: &[f32]) -> usize {
         self.values.extend_from_slice(table);
         self.values.len() - table.len()
+    }
+
+    /// Adds a codebook of vectors, of which many lanes are read at once: it begins at a multiple of
+    /// 16 bytes. Returns the index of its first value.
+    pub fn add_vectors(&mut self, codebook: &[f32]) -> usize {
+        self.has_vectors = true;
+        self.values
+            .resize(self.values.len().next_multiple_of(4), 0.0);
+        self.add(codebook)
     }
 
     /// Adds the words of split codes, or a number of rows. Returns its index.
@@ -76,8 +87,10 @@ impl CodeTables {
         self.bytes() > MOST_ARGUMENT_BYTES
     }
 
+    /// Where values are read 16 bytes at a time, an even number.
     fn num_words(&self) -> usize {
-        self.words.len().max(1)
+        let count = self.words.len().max(1);
+        count.next_multiple_of(if self.has_vectors { 2 } else { 1 })
     }
 
     /// An even number, so that they are whole words.

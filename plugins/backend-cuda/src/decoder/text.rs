@@ -8,7 +8,7 @@ mod codes;
 
 use espalier_interface::DType;
 use espalier_interface::format::{
-    BitOrder, BlockMap, BlockValues, Codes, Format, Step, TableScale, ValueSource,
+    BitOrder, BlockMap, BlockValues, Codebook, Format, Step, TableScale, ValueSource, Vectors,
 };
 
 use super::code_tables::CodeTables;
@@ -86,7 +86,9 @@ fn has_runs(source: &ValueSource) -> bool {
             BitOrder::Split { words } => words.is_multiple_of(RUN) && codes.dtype() == DType::U8,
             _ => true,
         },
-        ValueSource::Vectors { len, .. } => has_whole_vectors(*len),
+        ValueSource::Vectors { len, .. } | ValueSource::SharedVectors { len, .. } => {
+            has_whole_vectors(*len)
+        }
     }
 }
 
@@ -112,7 +114,7 @@ fn is_lean(source: &ValueSource, steps: &[Step], columns: u64) -> bool {
             BitOrder::HighFirst | BitOrder::LowFirst => codes.bits.is_power_of_two(),
             BitOrder::Split { .. } | BitOrder::Stream | BitOrder::Rows(_) => false,
         },
-        ValueSource::Vectors { .. } => false,
+        ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => false,
     };
     let is_plain_step = |step: &Step| {
         let numbers = step.numbers();
@@ -134,29 +136,35 @@ impl Writer<'_> {
                 self.codes(codes, "at.i", "N");
                 "(float)code[k]".to_owned()
             }
-            ValueSource::Vectors {
-                codes,
-                codebooks,
-                len,
-            } => return self.vectors(codes, codebooks, *len),
+            ValueSource::Vectors { .. } | ValueSource::SharedVectors { .. } => {
+                return self.vectors(source.vectors().expect("a source of vectors"));
+            }
         };
         self.body += &format!("{} v[k] = {value};\n", each("N"));
     }
 
     /// The sums of vectors' parts, as many lanes at once as a vector and a thread have.
-    fn vectors(&mut self, codes: &[Codes], codebooks: &[usize], len: u64) {
+    fn vectors(&mut self, vectors: Vectors<'_>) {
+        let len = vectors.len;
         if !has_whole_vectors(len) {
-            return self.lanes(codes, codebooks, len);
+            return self.lanes(vectors);
         }
         self.body += &format!(
             "    constexpr int LEN = {len}, LANES = N < LEN ? N : LEN, VECTORS = N / LANES;\n    \
              uint64_t vector = at.i / LEN, lane = at.i % LEN;\n"
         );
         let lanes = each("LANES");
-        for (stage, (codes, &codebook)) in codes.iter().zip(codebooks).enumerate() {
+        for (stage, (codes, codebook)) in vectors.stages().enumerate() {
             self.body += "    {\n";
             self.codes(codes, "vector", "VECTORS");
-            let (dtype, codebook) = (self.dtype(codebook), start(codebook));
+            let (dtype, codebook) = match codebook {
+                Codebook::Segment(segment) => (self.dtype(segment), start(segment)),
+                Codebook::Shared(values) => {
+                    let first = self.tables.add_vectors(values);
+                    let start = format!("(const uint8_t*)(tables.values + {first})");
+                    (DType::F32.name(), start)
+                }
+            };
             let sum = if stage == 0 { "" } else { "v[own + k] + " };
             self.body += &format!(
                 "#pragma unroll\n    for (int g = 0; g < VECTORS; g++) {{\n    int own = g * \
@@ -168,15 +176,21 @@ impl Writer<'_> {
     }
 
     /// The same of vectors that are no runs: lane by lane.
-    fn lanes(&mut self, codes: &[Codes], codebooks: &[usize], len: u64) {
-        let mut sum = String::new();
-        for (codes, &codebook) in codes.iter().zip(codebooks) {
+    fn lanes(&mut self, vectors: Vectors<'_>) {
+        let (len, mut sum) = (vectors.len, String::new());
+        for (codes, codebook) in vectors.stages() {
             let code = self.code(codes, &format!("(at.i + k) / {len}"));
             let at = format!("(uint64_t){code} * {len} + (at.i + k) % {len}");
             if !sum.is_empty() {
                 sum += " + ";
             }
-            sum += &self.number(codebook, &at);
+            sum += &match codebook {
+                Codebook::Segment(segment) => self.number(segment, &at),
+                Codebook::Shared(values) => {
+                    let first = self.tables.add(values);
+                    format!("tables.values[{first} + {at}]")
+                }
+            };
         }
         self.body += &format!("{} v[k] = {sum};\n", each("N"));
     }

@@ -40,6 +40,10 @@ pub fn all(shape: [u64; 2]) -> Vec<Packed> {
             "vectors with codes of 12 bits, and of 5 in rows of their own",
             wide(shape),
         ),
+        (
+            "two codebooks of vectors in the description, a Hadamard matrix",
+            shared(shape),
+        ),
     ];
     let formats = formats.map(|(name, format)| described(draw, (name.to_owned(), format)));
     let mut all = Vec::from(formats);
@@ -337,6 +341,36 @@ fn wide(shape: [u64; 2]) -> Format {
         values: BlockValues::Stored { segment: 4 },
     };
     let steps = vec![scale];
+    format(shape, segments, Decoding::Steps { source, steps })
+}
+
+/// As HIGGS: vectors of 2 with codes of 8 bits from a codebook of the description, plus those of 3
+/// bits in a stream, a scale of groups of 32 and a Hadamard matrix where rows are even.
+fn shared(shape: [u64; 2]) -> Format {
+    let len = 2;
+    let each = (shape[0] * shape[1]).div_ceil(len);
+    let codes = |segment, bits, order| Codes {
+        segment,
+        bits,
+        order,
+    };
+    let residual = codes(1, 3, BitOrder::Stream);
+    let blocks = BlockMap::Groups { size: 32 };
+    let segments = vec![
+        SegmentSpec::new("codes", DType::U8, each),
+        SegmentSpec::new("residual_codes", DType::U8, residual.words(each)),
+        SegmentSpec::new("scale", DType::F16, blocks.count(shape)),
+    ];
+    let source = ValueSource::SharedVectors {
+        codes: vec![codes(0, 8, BitOrder::LowFirst), residual],
+        codebooks: [8, 3].map(|bits| table(&Draw::KIT, 2 << bits)).into(),
+        len,
+    };
+    let scale = Step::Times {
+        blocks,
+        values: BlockValues::Stored { segment: 2 },
+    };
+    let steps = [scale].into_iter().chain(hadamard(shape[1])).collect();
     format(shape, segments, Decoding::Steps { source, steps })
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use espalier_interface::format::Decoding;
+use espalier_interface::format::{Decoding, ValueSource};
 use espalier_interface::graph::Dim;
 use espalier_interface::{DType, WeightLayout};
 
@@ -89,6 +89,10 @@ fn random_weights_are_dense_and_packed_with_all_numbers_of_bits() {
                 Decoding::Callback => "callback".to_owned(),
                 Decoding::Codebook { codes, .. } => format!("codebook of {}", codes.bits),
                 Decoding::Affine { codes, .. } => format!("affine of {}", codes.bits),
+                Decoding::Steps {
+                    source: ValueSource::SharedVectors { .. },
+                    ..
+                } => "codebooks of the description".to_owned(),
                 Decoding::Steps { source, steps } => match source.codes()[0].bits {
                     9.. => "wide codes".to_owned(),
                     _ if steps.is_empty() => "a source alone".to_owned(),
@@ -98,8 +102,8 @@ fn random_weights_are_dense_and_packed_with_all_numbers_of_bits() {
         }
     });
     // Three dtypes, a decoder function, 1 to 8 bits of both kinds, and with steps; a source of up
-    // to 8 bits without a step, and codes of more.
-    assert_eq!(layouts.len(), 3 + 1 + 24 + 2, "{layouts:?}");
+    // to 8 bits without a step, codes of more, and codebooks of the description.
+    assert_eq!(layouts.len(), 3 + 1 + 24 + 3, "{layouts:?}");
 }
 
 #[test]

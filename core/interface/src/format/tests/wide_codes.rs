@@ -238,7 +238,9 @@ fn wide_codes_and_rows_that_do_not_fit_are_refused_by_name() {
             panic!("a format of steps")
         };
         match source {
-            ValueSource::Vectors { codes, .. } => change(&mut codes[0]),
+            ValueSource::Vectors { codes, .. } | ValueSource::SharedVectors { codes, .. } => {
+                change(&mut codes[0])
+            }
             ValueSource::Table { codes, .. } | ValueSource::Count { codes } => change(codes),
         }
         let message = format.validate().expect_err("it does not fit").message;

@@ -1,6 +1,6 @@
 //! Codes of vectors -> the sums of the vectors that they stand for, of one codebook for each stage.
 
-use espalier_interface::format::Codes;
+use espalier_interface::format;
 use espalier_interface::{DType, Result};
 
 use super::Run;
@@ -17,22 +17,33 @@ pub struct Vectors {
 
 struct Stage {
     codes: CodeNumbers,
-    /// Segment of the codebook, `[entries, len]`.
-    codebook: usize,
+    /// `[entries, len]`.
+    codebook: Codebook,
     entries: usize,
 }
 
+/// The vectors of a stage.
+enum Codebook {
+    /// In a segment.
+    Segment(usize),
+    /// In the description.
+    Shared(Vec<f32>),
+}
+
 impl Vectors {
-    /// Vectors of `len` elements; for each stage their codes and the segment of its codebook.
-    pub fn new(codes: &[Codes], codebooks: &[usize], len: u64) -> Self {
-        let stages = codes.iter().zip(codebooks).map(|(codes, codebook)| Stage {
+    /// The stages of a description.
+    pub fn new(vectors: format::Vectors<'_>) -> Self {
+        let stages = vectors.stages().map(|(codes, codebook)| Stage {
             codes: CodeNumbers::count(codes),
-            codebook: *codebook,
+            codebook: match codebook {
+                format::Codebook::Segment(segment) => Codebook::Segment(segment),
+                format::Codebook::Shared(values) => Codebook::Shared(values.to_vec()),
+            },
             entries: 1 << codes.bits,
         });
         Vectors {
             stages: stages.collect(),
-            len: len as usize,
+            len: vectors.len as usize,
         }
     }
 
@@ -54,12 +65,8 @@ impl Vectors {
         for stage in &self.stages {
             let codes = stage.codes.values(launch, first, vectors)?;
             let codes = library.cast(&codes, DType::I64)?;
-            let numbers = stage.entries * self.len;
-            let codebook = launch
-                .param(first + stage.codebook)
-                .narrowed(0, 0, numbers)
-                .reshaped(&[stage.entries, self.len]);
-            let part = library.select(&launch.float(&codebook)?, 0, &codes)?;
+            let codebook = stage.codebook(launch, first, self.len)?;
+            let part = library.select(&codebook, 0, &codes)?;
             sum = Some(match sum.take() {
                 None => part,
                 Some(sum) => library.add(&sum, &part)?,
@@ -68,5 +75,25 @@ impl Vectors {
         let sum = sum.expect("a description has a stage");
         let flat = library.reshape(&sum, &[count * self.len])?;
         library.narrow(&flat, 0, run.begin - begin * self.len, run.len)
+    }
+}
+
+impl Stage {
+    /// The vectors, `[entries, len]` of f32.
+    fn codebook<L: Tensors>(
+        &self,
+        launch: &Launch<'_, L>,
+        first: usize,
+        len: usize,
+    ) -> Result<L::Tensor> {
+        let shape = [self.entries, len];
+        match &self.codebook {
+            Codebook::Shared(values) => launch.library.floats(values, &shape),
+            Codebook::Segment(segment) => {
+                let numbers = launch.param(first + segment);
+                let numbers = numbers.narrowed(0, 0, self.entries * len);
+                launch.float(&numbers.reshaped(&shape))
+            }
+        }
     }
 }

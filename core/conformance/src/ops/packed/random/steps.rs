@@ -69,12 +69,22 @@ fn source(
                 .iter()
                 .map(|&bits| layout("codes", bits, elements.div_ceil(len)))
                 .collect();
-            let mut codebooks = Vec::new();
-            for codes in &all {
-                codebooks.push(segments.len());
-                let dtype = dice.one_of(&STORED);
-                segments.push(SegmentSpec::new("codebook", dtype, len << codes.bits));
+            let sizes = all.iter().map(|codes| len << codes.bits);
+            let has_room = sizes.clone().sum::<u64>() <= ValueSource::MOST_SHARED_VALUES;
+            if has_room && dice.once_in(2) {
+                let codebooks = sizes.map(|size| table(draw, size as usize)).collect();
+                let source = ValueSource::SharedVectors {
+                    codes: all,
+                    codebooks,
+                    len,
+                };
+                return ("vectors of the description", source);
             }
+            let codebooks = sizes.map(|size| {
+                segments.push(SegmentSpec::new("codebook", dice.one_of(&STORED), size));
+                segments.len() - 1
+            });
+            let codebooks = codebooks.collect();
             let source = ValueSource::Vectors {
                 codes: all,
                 codebooks,
