@@ -6,8 +6,8 @@
 //   values_of<N>(segments, tables, place, shape, v)
 //                    a function, made of what steps.cuh has: the values of N elements from the one at `place` on, whose index
 //                    is a multiple of N. N is CHUNK, and may be 8 where that is more than 1, 8 and 16 where HAS_RUNS is defined
-//   CHUNK            1, and more where so many elements are multiplied by one matrix, 8 at most; weights and what is decoded at
-//                    a time are then whole chunks
+//   CHUNK            1, and more where so many elements are multiplied by one matrix: 8 at most, 16 where a run of 512 lies in a
+//                    warp; weights and what is decoded at a time are then whole chunks
 //   WHOLE_WARPS      defined where lanes of a warp exchange values of larger matrices: all of them call `values_of`
 //   RESIDENT_BLOCKS  blocks of the decoder that a multiprocessor is to run at once
 //
@@ -47,13 +47,13 @@ constexpr bool WITH_RUNS = false;
 
 #ifdef WHOLE_WARPS
 constexpr bool IN_WARPS = true;
-// y[k] = the value of element begin + k, for `count` elements, all in whole runs of NEIGHBOURS. Lanes without elements decode the
-// first ones, and write nothing.
+// y[k] = the value of element begin + k, for `count` elements, all in whole chunks, of which a thread has one at once. Lanes
+// without elements decode the first ones, and write nothing.
 template <class T>
 DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
-  uint64_t k = NEIGHBOURS * (uint64_t)first_element(), stride = NEIGHBOURS * (uint64_t)element_stride();
-  for (; k - NEIGHBOURS * (threadIdx.x & 31) < count; k += stride) {
-    float v[NEIGHBOURS];
+  uint64_t k = CHUNK * (uint64_t)first_element(), stride = CHUNK * (uint64_t)element_stride();
+  for (; k - CHUNK * (threadIdx.x & 31) < count; k += stride) {
+    float v[CHUNK];
     decode_run(segments, tables, place_of(begin + (k < count ? k : 0), shape), shape, v);
     if (k < count) write_run(y + k, v);
   }

@@ -5,7 +5,9 @@
 use std::ops::Range;
 
 use espalier_interface::DType;
-use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, Decoding, ValueSource};
+use espalier_interface::format::{
+    BitOrder, BlockMap, BlockValues, Codes, Decoding, Step, ValueSource,
+};
 
 use super::TileDecoder;
 use super::codes::{look_up_16, look_up_packed, unpack};
@@ -18,6 +20,8 @@ use crate::simd::vectorized;
 pub(super) const SMALL_BLOCK: usize = 32;
 /// Elements decoded at a time.
 pub(super) const RUN: usize = 256;
+/// Elements of which whole runs are multiplied by Hadamard matrices at a time.
+const WHOLE: usize = Step::LARGEST_HADAMARD as usize;
 
 /// A [`FormatDecoder`] and the segments of one weight.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +70,7 @@ impl TileDecoder for PackedWeight<'_> {
             return;
         }
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
-            if !self.decoder.rotations.is_empty() {
-                self.rotated(&self.decoder.rotations, row, cols.start, out);
-                continue;
-            }
-            for (col, out) in (cols.start..).step_by(RUN).zip(out.chunks_mut(RUN)) {
-                self.steps(row, col, out);
-            }
+            self.rotated(&self.decoder.rotations, row, cols.start, out);
         }
     }
 
@@ -160,7 +158,7 @@ impl PackedWeight<'_> {
     }
 
     /// Decodes elements of `row` from `col` on, after the last of `rotations`: by whole runs of its
-    /// Hadamard matrix, each after the rotations before. Without any, at most [`RUN`] elements.
+    /// Hadamard matrix, each after the rotations before.
     fn rotated(&self, rotations: &[Rotated], row: usize, col: usize, out: &mut [f32]) {
         let Some((rotated, before)) = rotations.split_last() else {
             return self.steps(row, col, out);
@@ -168,25 +166,29 @@ impl PackedWeight<'_> {
         let end = col + out.len();
         let (first, last) = (col / rotated.size, end.div_ceil(rotated.size));
         let whole = first * rotated.size..last * rotated.size;
-        let mut values = [0.0; RUN];
-        for start in whole.clone().step_by(RUN) {
-            let values = &mut values[..RUN.min(whole.end - start)];
+        let mut values = [0.0; WHOLE];
+        for start in whole.clone().step_by(WHOLE) {
+            let values = &mut values[..WHOLE.min(whole.end - start)];
             self.rotated(before, row, start, values);
             hadamard_runs(self.isa, rotated.size, values);
             let part = start.max(col)..(start + values.len()).min(end);
             let out = &mut out[part.start - col..part.end - col];
             out.copy_from_slice(&values[part.start - start..part.end - start]);
-            for step in &rotated.steps {
-                self.step(step, row, part.start, out);
+            for (col, out) in part.step_by(RUN).zip(out.chunks_mut(RUN)) {
+                for step in &rotated.steps {
+                    self.step(step, row, col, out);
+                }
             }
         }
     }
 
-    /// Decodes at most [`RUN`] elements of `row` from `col` on, before a Hadamard matrix.
+    /// Decodes elements of `row` from `col` on, before a Hadamard matrix.
     fn steps(&self, row: usize, col: usize, out: &mut [f32]) {
-        self.run(row, col, out);
-        for step in &self.decoder.steps {
-            self.step(step, row, col, out);
+        for (col, out) in (col..).step_by(RUN).zip(out.chunks_mut(RUN)) {
+            self.run(row, col, out);
+            for step in &self.decoder.steps {
+                self.step(step, row, col, out);
+            }
         }
     }
 

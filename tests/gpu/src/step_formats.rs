@@ -193,6 +193,7 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
     let outliers = of().times(groups(64), half).outliers(256, 4, half);
     let rotated = of().times(groups(64), half).hadamard(128);
     let rotated = rotated.times(BlockMap::Columns, half);
+    let grid = of().times(groups(256), half).hadamard(512);
     let vectors = || of().times(BlockMap::Rows, half);
     let stage = (8, low, half);
     let wide = |bits, order| [(bits, order, half)];
@@ -225,6 +226,14 @@ pub fn step_formats(shape: [u64; 2]) -> Vec<(String, Format)> {
         (
             "vectors of 8 with a stream of 12 bits",
             vectors().vectors(8, &wide(12, BitOrder::Stream)),
+        ),
+        (
+            "a shared codebook of vectors of 2, a Hadamard matrix of 512",
+            grid.shared_vectors(2, &[(8, low)]),
+        ),
+        (
+            "a shared codebook of vectors of 8",
+            vectors().shared_vectors(8, &[(8, low)]),
         ),
         (
             "3 bits in a stream, rows at multiples of 4 bytes",

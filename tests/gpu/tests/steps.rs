@@ -333,6 +333,7 @@ fn outliers_replace_the_references_elements() {
 #[test]
 fn hadamard_matrices_multiply_the_references_runs() {
     let shapes = [
+        ([3, 1536], 512),
         ([3, 64], 64),
         ([3, 48], 16),
         ([5, 6], 2),

@@ -146,7 +146,7 @@ pub fn hadamard(run: &mut [f32]) {
 
 impl Step {
     /// Most elements of a run that is multiplied by a Hadamard matrix.
-    pub const LARGEST_HADAMARD: u64 = 256;
+    pub const LARGEST_HADAMARD: u64 = 512;
     /// Most elements of a block with outliers: positions are of a byte.
     pub const LARGEST_OUTLIER_BLOCK: u64 = 256;
 

@@ -332,7 +332,7 @@ fn wide_codes_of_vectors_equal_the_reference_decoder_bit_for_bit() {
 
 #[test]
 fn products_with_several_hadamard_matrices_equal_the_reference_decoder() {
-    let shape = [3, 512];
+    let shape = [3, 1536];
     let codes = Codes {
         segment: 0,
         bits: 4,
@@ -347,6 +347,13 @@ fn products_with_several_hadamard_matrices_equal_the_reference_decoder() {
     let each = |size| Step::Hadamard { size };
     for steps in [
         vec![each(256), each(2)],
+        vec![
+            each(512),
+            times(groups),
+            each(128),
+            each(512),
+            times(groups),
+        ],
         vec![times(groups), each(4), times(BlockMap::Columns), each(128)],
         vec![each(8), times(groups), each(64), each(8), times(groups)],
     ] {

@@ -14,6 +14,9 @@ use espalier_interface::format::{
 use super::code_tables::CodeTables;
 use super::{NEIGHBOURS, RUN};
 
+/// Lanes of a warp.
+const WARP: u64 = 32;
+
 /// The function of a format.
 pub struct Text {
     /// What stands before the kernel.
@@ -49,7 +52,7 @@ impl Text {
         let resident = if is_lean { 5 } else { 4 };
         let largest = steps.iter().filter_map(hadamard).max().unwrap_or(1);
         let mut definitions = writer.tables.definitions();
-        definitions += &format!("#define CHUNK {}\n", largest.min(NEIGHBOURS as u64));
+        definitions += &format!("#define CHUNK {}\n", chunk(largest));
         if largest > NEIGHBOURS as u64 {
             definitions += "#define WHOLE_WARPS\n";
         }
@@ -69,6 +72,13 @@ impl Text {
             has_runs,
         }
     }
+}
+
+/// Elements that a thread has at once, where the largest of matrices has so many: those of the
+/// lanes of a warp are a whole run.
+fn chunk(largest: u64) -> u64 {
+    let neighbours = NEIGHBOURS as u64;
+    largest.min(neighbours.max(largest / WARP))
 }
 
 /// Elements that a step multiplies by one matrix.

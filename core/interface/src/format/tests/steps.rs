@@ -222,7 +222,7 @@ fn refused(mut format: Format, change: fn(&mut ValueSource, &mut Vec<Step>), exp
 
 #[test]
 fn hadamard_matrices_that_do_not_fit_their_rows_are_refused() {
-    for size in [0, 1, 3, 16, 512] {
+    for size in [0, 1, 3, 16, 1024] {
         let mut format = factored();
         format.shape = [1, 8];
         let Decoding::Steps { steps, .. } = &mut format.decoding else {
