@@ -3,6 +3,7 @@
 mod adapting;
 mod constants;
 mod saved_form;
+mod steps;
 
 use std::fmt::Write;
 
@@ -153,7 +154,6 @@ fn formats() -> Vec<Format> {
         affine(BlockMap::Columns),
         split,
         by_table,
-        Decoding::Callback,
     ];
     let format = |decoding| Format {
         quantizer: "sample".to_owned(),
@@ -161,7 +161,8 @@ fn formats() -> Vec<Format> {
         segments: vec![SegmentSpec::new("codes", DType::U8, 3)],
         decoding,
     };
-    decodings.into_iter().map(format).collect()
+    let decodings = decodings.into_iter().chain(steps::decodings());
+    decodings.chain([Decoding::Callback]).map(format).collect()
 }
 
 fn graph() -> Graph {
