@@ -59,7 +59,11 @@ fn each_planted_bug_is_found_by_its_check() {
 
 #[test]
 fn a_quantizer_without_a_bug_passes() {
-    for (package, component) in [("planted", "sound"), ("linear4", "linear4")] {
+    for (package, component) in [
+        ("planted", "sound"),
+        ("linear4", "linear4"),
+        ("higgs", "higgs"),
+    ] {
         report(component, &sample(package).sources).assert_passed();
     }
 }

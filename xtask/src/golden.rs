@@ -59,6 +59,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_true_bf16.py",
         "make_dora.py",
         "make_expand.py",
+        "make_higgs.py",
         "make_hira.py",
         "make_lora.py",
         "make_split.py",

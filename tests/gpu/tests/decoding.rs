@@ -1,5 +1,5 @@
 //! Packed weights on the backend `cuda` over the mock libraries: the values of every format of the
-//! shipped quantizers and of two of third parties are those of the processor, bit for bit.
+//! shipped quantizers and of three of third parties are those of the processor, bit for bit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn every_format_has_the_processors_values() {
     let device = device();
     let mut all = quantizers();
-    for name in ["linear4", "decode-only"] {
+    for name in ["linear4", "higgs", "decode-only"] {
         all.push((name.to_owned(), sample(name)));
     }
     for (name, quantizer) in &all {
