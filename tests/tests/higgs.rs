@@ -1,6 +1,7 @@
 //! The sample quantizer `higgs`, a third party's whose grid is part of its description, against
 //! transformers' HIGGS.
 
+use espalier_conformance::{largest, largest_difference};
 use espalier_interface::{Quantizer, Serial};
 use espalier_registry::{Registry, SearchPath};
 use espalier_samples::{library, put};
@@ -62,16 +63,11 @@ fn codes_scales_and_values_are_those_of_transformers() {
         );
     }
 
-    let mut found = vec![0.0; 2048];
+    let mut found = vec![0.0f32; 2048];
     let decoded = format.decode(&[&codes, &scales], 0..2, 0..1024, &mut found);
     decoded.expect("a description");
     let expected = golden.numbers("decoded");
-    let largest = expected.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-    for (at, (&found, expected)) in found.iter().zip(expected).enumerate() {
-        let error = (f64::from(found) - expected).abs();
-        assert!(
-            error <= ROUNDED * largest,
-            "element {at}: {expected}, found {found}"
-        );
-    }
+    let error = largest_difference(&found, expected);
+    let most = ROUNDED * largest(expected.iter().map(|x| x.abs()));
+    assert!(error <= most, "{error:e}, expected at most {most:e}");
 }

@@ -4,8 +4,9 @@
 /// The vectors, `[256, 2]`.
 ///
 /// # Source
-/// `get_higgs_grid(2, 256)` of transformers (`integrations/higgs.py`, Apache-2.0), of Malinovskii et
-/// al. 2024, "Pushing the Limits of Large Language Model Quantization via the Linearity Theorem".
+/// `get_higgs_grid(2, 256)` of transformers (`integrations/higgs.py`, Apache-2.0), of Malinovskii
+/// et al. 2024, "Pushing the Limits of Large Language Model Quantization via the Linearity
+/// Theorem".
 #[rustfmt::skip]
 pub const GRID: [f32; 512] = [
     -2.5014677, 0.17954709, -0.67617893, 1.2728623, -1.8025817, 0.76131576,
