@@ -10,8 +10,8 @@
 //! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. With instructions
 //! for bf16 ([`Isa::serving`]), products of bf16 take both operands in bf16: weights, and backward
 //! the logits' gradients, are rounded once before the product with values, keys, queries or `dout`.
-//! Sums, softmax and its sum are in f32, and exponentials take fused multiply-adds; the scale is then
-//! multiplied into sums, not into queries.
+//! Sums, softmax and its sum are in f32, and exponentials take fused multiply-adds; the scale is
+//! then multiplied into sums, not into queries.
 //!
 //! Keys are read in blocks of [`KEYS`] counted from the start of their sequence. So the bits of a
 //! query's output depend on its own sequence alone: not on the other packed sequences, nor on the

@@ -91,9 +91,9 @@ impl<'a, S: Scalar> Side<'a, S> {
         (0..cut.count(lanes)).map(move |idx| cut.panel(lanes, idx))
     }
 
-    /// `out = left right`, or `out += left right` as `update` says, of a panel of this left side and
-    /// the panels of `right` that hold `cols`, as rows `stride` elements apart, of which the first
-    /// element is column 0.
+    /// `out = left right`, or `out += left right` as `update` says, of a panel of this left side
+    /// and the panels of `right` that hold `cols`, as rows `stride` elements apart, of which the
+    /// first element is column 0.
     ///
     /// # Panics
     /// Where the sides' depths differ, or the panels leave `out`.

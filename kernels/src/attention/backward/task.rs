@@ -4,9 +4,8 @@
 
 use std::ops::Range;
 
-use super::memory::BackwardMemory;
+use super::memory::{BackwardMemory, Queries, Weights};
 use super::order::{Place, Turn};
-use super::weights::{Queries, Weights};
 use crate::attention::softmax::dot;
 use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, padded};
 use crate::element::{Element, Real};

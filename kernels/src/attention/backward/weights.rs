@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::memory::{Queries, Weights};
 use super::order::Place;
 use super::task::Backward;
 use crate::attention::softmax::whole_lanes;
@@ -9,35 +10,6 @@ use crate::attention::{KEYS, PANEL, factors, padded};
 use crate::element::{Element, Real};
 use crate::matmul::{Scalar, Side, Update, as_steps};
 use crate::simd::vectorized;
-
-/// A block of queries of one group of heads, `[group, count]` rows, packed for its products, with
-/// its intermediate results.
-pub struct Queries<'a, S> {
-    /// Times their factor, the left side of logits.
-    pub q: Side<'a, S>,
-    /// Gradient of the output, the left side of the weights' gradients.
-    pub dout: Side<'a, S>,
-    /// The queries, the right side of the keys' gradients.
-    pub q_rows: Side<'a, S>,
-    /// Gradient of the output, the right side of the values' gradients.
-    pub dout_rows: Side<'a, S>,
-    /// Log-sum-exp of the logits, `[rows]`.
-    pub lse: &'a [S],
-    /// `dout . out`, `[rows]`.
-    pub delta: &'a [S],
-}
-
-/// A block's weights and gradients of logits for some keys.
-pub struct Weights<'a, S> {
-    /// Logits, then weights, `[rows, KEYS]`.
-    pub weights: &'a mut [S],
-    /// Gradients of weights, then of logits, `[rows, KEYS]`.
-    pub dlogits: &'a mut [S],
-    /// A panel's gradients of logits, as steps of the queries' gradients.
-    pub steps: &'a mut [S],
-    /// Gradient of the unscaled queries before it is scaled, `[rows, K]`, each row padded.
-    pub dq: &'a mut [S],
-}
 
 impl<E: Element> Backward<'_, E>
 where
