@@ -35,11 +35,7 @@ pub fn exp_f32(x: f32) -> f32 {
 #[inline(always)]
 pub fn exp_f32_under_88(x: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + SHIFT;
-    let p = exp_of_rest(x, shifted - SHIFT);
-    // The low nine bits of `SHIFT` are 0: only n is left of the shifted number.
-    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
-    let y = p * scale;
-    if x < LEAST { 0.0 } else { y }
+    times_power(exp_of_rest(x, shifted - SHIFT), shifted, x)
 }
 
 /// [`exp_f32_under_88`] with each product and sum rounded once.
@@ -51,7 +47,13 @@ pub fn exp_f32_fused(x: f32) -> f32 {
     let p = POLYNOMIAL[1..]
         .iter()
         .fold(POLYNOMIAL[0], |p, &next| p.mul_add(r, next));
-    let p = p.mul_add(r * r, r) + 1.0;
+    times_power(p.mul_add(r * r, r) + 1.0, shifted, x)
+}
+
+/// `2^n p`, of the shifted `n`; 0 where `x` is under the least one.
+#[inline(always)]
+fn times_power(p: f32, shifted: f32, x: f32) -> f32 {
+    // The low nine bits of `SHIFT` are 0: only n is left of the shifted number.
     let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
     let y = p * scale;
     if x < LEAST { 0.0 } else { y }

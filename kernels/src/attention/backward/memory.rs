@@ -22,14 +22,8 @@ pub struct BackwardMemory<'a, S> {
     pub by_key: [&'a mut [S]; 2],
     /// What is widened to be packed.
     pub strip: &'a mut [S],
-    /// Logits, then weights, `[rows, KEYS]`.
-    pub weights: &'a mut [S],
-    /// Gradients of weights, then of logits, `[rows, KEYS]`.
-    pub dlogits: &'a mut [S],
-    /// Some rows of them, which become steps of the next product.
-    pub steps: &'a mut [S],
-    /// Gradient of the unscaled queries before it is scaled, `[rows, K]`, each row padded.
-    pub dq: &'a mut [S],
+    /// What each block of keys changes.
+    pub results: Weights<'a, S>,
     /// Log-sum-exp of the logits, `[rows]`.
     pub lse: &'a mut [S],
     /// `dout . out`, `[rows]`.
@@ -98,10 +92,12 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             keys: [k, v, k_rows],
             by_key: [weights_by_key, dlogits_by_key],
             strip,
-            weights,
-            dlogits,
-            steps,
-            dq,
+            results: Weights {
+                weights,
+                dlogits,
+                steps,
+                dq,
+            },
             lse,
             delta,
         }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::memory::{BackwardMemory, Queries, Weights};
+use super::memory::{BackwardMemory, Queries};
 use super::order::{Place, Turn};
 use crate::attention::softmax::dot;
 use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, padded};
@@ -50,18 +50,15 @@ where
             keys: [k, v, k_rows],
             mut by_key,
             strip,
-            weights,
-            dlogits,
-            steps,
-            dq,
+            mut results,
             lse,
             delta,
         } = BackwardMemory::new(shape, memory);
         let [of_queries, _] = factors(self.isa, shape);
         let from = (self.inputs.q, of_queries);
-        let [q, q_rows] = self.pack(&place, from, [q, q_rows], (dq, strip));
+        let [q, q_rows] = self.pack(&place, from, [q, q_rows], (results.dq, strip));
         let from = (self.dout, E::Acc::ONE);
-        let [dout, dout_rows] = self.pack(&place, from, [dout, dout_rows], (dq, strip));
+        let [dout, dout_rows] = self.pack(&place, from, [dout, dout_rows], (results.dq, strip));
         self.load(&place, lse, delta);
         let block = Queries {
             q,
@@ -71,13 +68,7 @@ where
             lse,
             delta,
         };
-        dq.fill(E::Acc::ZERO);
-        let mut results = Weights {
-            weights,
-            dlogits,
-            steps,
-            dq,
-        };
+        results.dq.fill(E::Acc::ZERO);
         for keys in shape.blocks(queries, len) {
             let [of_keys, of_values] =
                 [self.inputs.k, self.inputs.v].map(|of| self.keys(of, &place, &keys));

@@ -61,14 +61,11 @@ where
             let to = (&mut *dlogits, KEYS);
             block.dout.multiply(panel, v, seen.clone(), to, set);
             let of_rows = (&mut *weights, &mut *dlogits);
-            if self.isa == self.isa.vectors() {
-                self.weigh_rows::<false>(place, keys, block, rows.clone(), of_rows);
-            } else {
-                self.weigh_rows::<true>(place, keys, block, rows.clone(), of_rows);
-            }
             let steps = if self.isa == self.isa.vectors() {
+                self.weigh_rows::<false>(place, keys, block, rows.clone(), of_rows);
                 dlogits
             } else {
+                self.weigh_rows::<true>(place, keys, block, rows.clone(), of_rows);
                 let steps = &mut results.steps[..dlogits.len()];
                 steps.copy_from_slice(dlogits);
                 as_steps(self.isa, steps, seen.clone());
