@@ -8,11 +8,11 @@
 //! operands in bf16: what is stored or decoded in another dtype is rounded once. Sums stay in f32.
 //!
 //! Element `(i, j)` is the sum, in order, of one partial sum per [`DEPTH`] steps, each a chain of
-//! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`; with
-//! tiles, a partial sum has two short chains for each 32 of `k` (`tiles.rs`). Its bits depend on
-//! row `i` and column `j` only: not on the other rows, the tiles, the number of threads, addresses,
-//! caches or the width of vectors. (The `gemm` crate, the reference of speed, chooses its partial
-//! sums by the machine's caches and allocates in every call.)
+//! fused multiply-adds in order of `k`. With instructions for bf16, steps are pairs of `k`. With
+//! tiles there is one sum, to which two short chains for each 32 of `k` are added (`tiles.rs`). Its
+//! bits depend on row `i` and column `j` only: not on the other rows, the tiles, the number of
+//! threads, addresses, caches or the width of vectors. (The `gemm` crate, the reference of speed,
+//! chooses its partial sums by the machine's caches and allocates in every call.)
 #![allow(unsafe_code)] // Disjoint tiles of one output on several threads.
 
 mod bf16;
@@ -91,7 +91,7 @@ pub fn workspace_bytes<E: Element>(isa: Isa, threads: usize, most: [usize; 3]) -
 where
     E::Acc: Scalar,
 {
-    bytes_of::<E>(isa, threads, most, SumHome::of::<E>())
+    bytes_of::<E>(isa, threads, most, SumHome::of::<E>)
 }
 
 /// [`workspace_bytes`] for outputs that may be any [`Sum`].
@@ -100,7 +100,7 @@ where
     E::Acc: Scalar,
 {
     let plain = workspace_bytes::<E>(isa, threads, most);
-    plain.max(bytes_of::<E>(isa, threads, most, SumHome::Beside))
+    plain.max(bytes_of::<E>(isa, threads, most, |_| SumHome::Beside))
 }
 
 /// [`sum_workspace_bytes`] for [`matmul_adapted`] with a product of `rank` steps.
@@ -118,13 +118,18 @@ where
     both.max(apart(rank))
 }
 
-fn bytes_of<E: Element>(isa: Isa, threads: usize, most: [usize; 3], home: SumHome) -> usize
+fn bytes_of<E: Element>(
+    isa: Isa,
+    threads: usize,
+    most: [usize; 3],
+    home: impl Fn(Isa) -> SumHome,
+) -> usize
 where
     E::Acc: Scalar,
 {
     // Products of other dtypes are by plain vectors, with more steps.
     let of = |isa| {
-        let many = many_rows::workspace_bytes::<E>(isa, threads, most, home);
+        let many = many_rows::workspace_bytes::<E>(isa, threads, most, home(isa));
         many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
     };
     of(isa).max(of(isa.vectors()))

@@ -14,7 +14,7 @@ use espalier_kernels::matmul::{Dense, Isa, Scalar};
 use half::bf16;
 
 use crate::clock::thread_secs;
-use crate::numbers::numbers;
+use crate::numbers::Lined;
 use crate::step::Threads;
 use crate::workspace;
 
@@ -74,16 +74,17 @@ where
     });
     let cu_seqlens: Vec<i32> = std::iter::once(0).chain(ends).collect();
     let [wide, narrow] = [shape.heads, shape.kv_heads].map(|heads| tokens * heads * shape.head_dim);
-    let [q, dout]: [Vec<E>; 2] = [(); 2].map(|()| numbers(wide));
-    let [k, v]: [Vec<E>; 2] = [(); 2].map(|()| numbers(narrow));
+    let [q, dout]: [Lined<E>; 2] = [(); 2].map(|()| Lined::numbers(wide));
+    let [k, v]: [Lined<E>; 2] = [(); 2].map(|()| Lined::numbers(narrow));
     let inputs = Inputs {
         q: &q,
         k: &k,
         v: &v,
         cu_seqlens: &cu_seqlens,
     };
-    let (mut out, mut lse) = (q.clone(), vec![E::Acc::default(); tokens * shape.heads]);
-    let (mut dq, mut dk, mut dv) = (q.clone(), k.clone(), v.clone());
+    let mut out = Lined::<E>::numbers(wide);
+    let mut lse = vec![E::Acc::default(); tokens * shape.heads];
+    let [mut dq, mut dk, mut dv]: [Lined<E>; 3] = [wide, narrow, narrow].map(Lined::numbers);
     let bytes = [
         attention::forward_workspace_bytes::<E>(&shape, threads),
         attention::backward_workspace_bytes::<E>(&shape, tokens, threads),
@@ -91,8 +92,7 @@ where
     ];
     let mut space = vec![0; bytes.into_iter().fold(0, usize::max)];
     let [t, n, m] = PRODUCT;
-    let (x, weight, mut y): (Vec<E>, Vec<E>, Vec<E>) =
-        (numbers(t * m), numbers(n * m), numbers(t * n));
+    let [x, weight, mut y]: [Lined<E>; 3] = [t * m, n * m, t * n].map(Lined::numbers);
     let weight = Dense::new(&weight, n, m);
     let mut least = [f64::INFINITY; 3];
     for _ in 0..TURNS {

@@ -11,7 +11,7 @@ use half::bf16;
 
 use crate::clock::thread_secs;
 use crate::formats::four_bit;
-use crate::numbers::numbers;
+use crate::numbers::Lined;
 use crate::workspace;
 
 const TOKENS: usize = 2048;
@@ -48,22 +48,22 @@ impl Services for Threads {
 
 /// A layer's tokens, weights and results in one dtype.
 struct Layer<E> {
-    x: Vec<E>,
-    weight: Vec<E>,
-    y: Vec<E>,
-    dx: Vec<E>,
-    dweight: Vec<f32>,
+    x: Lined<E>,
+    weight: Lined<E>,
+    y: Lined<E>,
+    dx: Lined<E>,
+    dweight: Lined<f32>,
     space: Vec<u8>,
 }
 
 impl<E: Element<Acc = f32>> Layer<E> {
     fn new([n, m]: [usize; 2], threads: usize) -> Self {
         Layer {
-            x: numbers(TOKENS * m),
-            weight: numbers(n * m),
-            y: numbers(TOKENS * n),
-            dx: numbers(TOKENS * m),
-            dweight: numbers(n * m),
+            x: Lined::numbers(TOKENS * m),
+            weight: Lined::numbers(n * m),
+            y: Lined::numbers(TOKENS * n),
+            dx: Lined::numbers(TOKENS * m),
+            dweight: Lined::numbers(n * m),
             space: vec![0; workspace(threads, [TOKENS, n, m])],
         }
     }
@@ -120,11 +120,19 @@ impl<E: Element<Acc = f32>> Layer<E> {
     }
 }
 
-/// Prints a line a shape, dtype and instruction set.
+/// Prints a line a shape, dtype and instruction set; with the word `widest` for the widest alone,
+/// with one such as `768x2048` for this weight.
 pub fn run() {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let of = |[n, m]: [usize; 2]| format!("{n}x{m}");
+    let words: Vec<String> = std::env::args().collect();
+    let some: Vec<_> = WEIGHTS
+        .into_iter()
+        .filter(|&size| words.contains(&of(size)))
+        .collect();
+    let weights = if some.is_empty() { &WEIGHTS[..] } else { &some };
     for threads in [1, most] {
-        WEIGHTS.into_iter().for_each(|size| compare(size, threads));
+        weights.iter().for_each(|&size| compare(size, threads));
     }
 }
 
@@ -142,7 +150,13 @@ fn compare(size: [usize; 2], threads: usize) {
     let weight = decoder.weight(&segments);
     let (packed, on) = (Packed(&weight), Threads(threads));
     // Instructions for bf16 serve no other dtype.
-    let sets = Isa::available().iter().filter(|&&isa| isa != Isa::Portable);
+    let all = Isa::available();
+    let all = if std::env::args().any(|word| word == "widest") {
+        &all[..1]
+    } else {
+        all
+    };
+    let sets = all.iter().filter(|&&isa| isa != Isa::Portable);
     let contests: Vec<(Isa, DType)> = sets
         .flat_map(|&isa| [DType::F32, DType::BF16].map(|dtype| (isa, dtype)))
         .filter(|&(isa, dtype)| isa.serving(dtype) == isa)

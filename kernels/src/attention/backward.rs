@@ -97,7 +97,7 @@ pub fn backward<E: Element>(
     );
     let (order, workspace) = TaskOrder::new(shape, inputs.cu_seqlens, workspace);
     let task = Backward {
-        isa: isa.checked().without_tiles().serving(E::DTYPE),
+        isa: isa.checked().serving(E::DTYPE),
         shape,
         inputs,
         dout,

@@ -72,7 +72,7 @@ pub fn forward_cached<E: Element>(
     let out = Parts::new(out);
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = isa.checked().without_tiles().serving(E::DTYPE);
+    let isa = isa.checked().serving(E::DTYPE);
     let run = |task: usize, memory: &mut [E::Acc]| {
         let (head, run) = (task % shape.kv_heads, task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);

@@ -58,7 +58,7 @@ pub fn forward<E: Element>(
     let (out, lse) = (Parts::new(out), Parts::new(lse));
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
-    let isa = isa.checked().without_tiles().serving(E::DTYPE);
+    let isa = isa.checked().serving(E::DTYPE);
     let run = |task: usize, memory: &mut [E::Acc]| {
         // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
         // are first.
@@ -186,9 +186,11 @@ where
                 q.multiply(panel, &keys, seen.clone(), to, Update::Overwrite);
                 let rows = (panel.range(), &seen);
                 if self.isa == self.isa.vectors() {
-                    self.weigh::<false>(&block, rows, logits, &mut state);
+                    self.weigh::<false, 16>(&block, rows, logits, &mut state);
+                } else if panel.lanes <= 16 {
+                    self.weigh::<true, 16>(&block, rows, logits, &mut state);
                 } else {
-                    self.weigh::<true>(&block, rows, logits, &mut state);
+                    self.weigh::<true, ROWS>(&block, rows, logits, &mut state);
                 }
                 as_steps(self.isa, &mut logits[..panel.lanes * KEYS], seen.clone());
                 let stride = padded(width);
@@ -255,9 +257,9 @@ where
         self.shape.within(block, query, self.len)
     }
 
-    /// Logits of `seen` keys of a block, `[rows, KEYS]`, -> their exponentials, with `state` made
-    /// ready for the sums of them.
-    fn weigh<const FUSED: bool>(
+    /// Logits of `seen` keys of a block, `[rows, KEYS]`, at most `N` rows -> their exponentials,
+    /// with `state` made ready for the sums of them.
+    fn weigh<const FUSED: bool, const N: usize>(
         &self,
         block: &Range<usize>,
         (rows, seen): (Range<usize>, &Range<usize>),
@@ -275,9 +277,9 @@ where
             #[inline(always)]
             move || {
                 let (logits, _) = logits.as_chunks_mut::<KEYS>();
-                let mut ranges: [Range<usize>; ROWS] = std::array::from_fn(|_| 0..KEYS);
-                let mut lanes = [[E::Acc::ZERO; LANES]; ROWS];
-                let [mut before, mut now] = [[E::Acc::ZERO; ROWS]; 2];
+                let mut ranges: [Range<usize>; N] = std::array::from_fn(|_| 0..KEYS);
+                let mut lanes = [[E::Acc::ZERO; LANES]; N];
+                let [mut before, mut now] = [[E::Acc::ZERO; N]; 2];
                 for (idx, logits) in logits.iter_mut().enumerate().take(count) {
                     if !whole {
                         let by_row = self.seen_by(block, rows.start + idx);

@@ -10,7 +10,7 @@ use half::bf16;
 
 use super::depth::{DEPTH, Depth};
 use super::pack::pack;
-use super::panel::{Cut, Panel, STRIP, TAIL};
+use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
 use super::source::Operand;
 use super::tiles::{self, TileModel};
 use super::{Isa, Scalar, Update};
@@ -19,17 +19,30 @@ use super::{Isa, Scalar, Update};
 const ROWS: usize = 112;
 /// Bytes of the right operand's columns that a small product packs at a time.
 const RIGHT_BYTES: usize = 512 * 1024;
-/// Most rows and columns of a micro-tile.
-pub(crate) const PANEL_ROWS: usize = 14;
+/// Most rows and columns of a micro-tile, without tiles of AMX.
+const MICRO_ROWS: usize = 14;
 pub(super) const PANEL_COLS: usize = 32;
+/// Most rows of a panel.
+pub(crate) const PANEL_ROWS: usize = TILED_ROWS;
 /// Columns whose panels stay in the second-level cache while rows are multiplied by them.
 pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
+/// The same for tiles: a panel of rows stays in the first-level cache for so many columns.
+const TILED_GROUP_COLS: usize = 16 * PANEL_COLS;
 /// Elements of the largest micro-tile, for edges.
-pub(super) const EDGE: usize = PANEL_ROWS * PANEL_COLS;
+pub(super) const EDGE: usize = MICRO_ROWS * PANEL_COLS;
 
 /// Columns of the right operand that a small product packs at a time: 512 in f32, 256 in f64.
 const fn columns<S>() -> usize {
     RIGHT_BYTES / DEPTH / size_of::<S>()
+}
+
+/// Columns of a group that `isa` multiplies some rows by.
+pub(super) fn group_cols(isa: Isa) -> usize {
+    if isa.has_tiles() {
+        TILED_GROUP_COLS
+    } else {
+        GROUP_COLS
+    }
 }
 
 /// Elements of `S` that [`multiply_into`] needs: packed blocks, a strip and an edge tile.
@@ -46,6 +59,14 @@ pub(super) struct Tile<S> {
 }
 
 impl<S> Tile<S> {
+    /// The same tile where `S` is `T`.
+    pub fn cast<T>(self) -> Tile<T> {
+        Tile {
+            start: self.start.cast(),
+            stride: self.stride,
+        }
+    }
+
     /// The tile from row `row` and column `col` on.
     ///
     /// # Safety
@@ -125,8 +146,11 @@ impl<S: Scalar> PackedPart<'_, S> {
     /// Computes `tile(rows, cols) (=|+=)` the product, micro-tile by micro-tile. Without an `edge`,
     /// tiles have room for whole panels of columns.
     ///
-    /// `done(rows, cols)` is called after a panel of rows is multiplied by the panels of
-    /// [`GROUP_COLS`] columns, which stay in the second-level cache for all rows.
+    /// `done(rows, cols)` is called after a panel of rows is multiplied by the panels of a group of
+    /// columns ([`group_cols`]), which stay in the second-level cache for all rows.
+    ///
+    /// Without tiles, what is accumulated is the part's sum; with them, its products are added to
+    /// the earlier sum one after the other.
     ///
     /// # Safety
     /// The CPU can run the instruction set. What `tile` returns has the panels' lanes as rows and
@@ -167,7 +191,7 @@ impl<S: Scalar> PackedPart<'_, S> {
         }
     }
 
-    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says.
+    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says, without tiles of AMX.
     fn each_tile(
         &self,
         mut micro: impl FnMut(Panel, Panel),

@@ -1,8 +1,9 @@
 //! A product's shape -> the tasks that threads take: some of the right operand to pack, then
 //! rows to multiply by what is packed.
 //!
-//! Columns are cut into *chunks* whose packed form stays in the third-level cache, a depth
-//! beyond [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the
+//! Columns are cut into *chunks* whose packed form stays in the third-level cache (for tiles, which
+//! are too fast for that one, in each thread's second-level cache), a depth beyond
+//! [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the
 //! output, rows into *bands* whose sums can. A *unit* is one chunk, pass and band: it is packed
 //! once, by all threads, and then multiplied by all its rows. Where all rows are one task's,
 //! each task packs its own columns. Only speed depends on any of this.
@@ -10,30 +11,38 @@
 use std::ops::Range;
 
 use super::Isa;
-use super::block::{GROUP_COLS, PANEL_COLS};
+use super::block::{PANEL_COLS, group_cols};
 use super::combine::SumHome;
 use super::depth::{DEPTH, Depth};
 use super::panel::TILED_ROWS;
 use super::source::Summed;
 
 /// Elements of a packed chunk.
-const CHUNK: usize = 1 << 20;
+fn chunk_room(isa: Isa) -> usize {
+    if isa.has_tiles() { 1 << 18 } else { 1 << 20 }
+}
+
 /// Most columns of a task that packs them itself: their panels of a part stay in the second-level
 /// cache.
 const OWN_COLS: usize = 512;
 /// Most columns of a chunk.
 const MOST_COLS: usize = 2048;
-/// Parts of the depth up to which one pass is made.
+/// Parts of the depth up to which one pass is made, with the most of any instruction set.
 pub(super) const MOST_PARTS: usize = 16;
 /// Parts of a pass where several are made.
 const PASS_PARTS: usize = 8;
+/// Either of them for tiles, so that chunks are wide.
+const TILED_PARTS: usize = 2;
 /// Most rows of a task: four panels of the widest kernels, or two of tiles.
 pub(super) fn task_rows(isa: Isa) -> usize {
     if isa.has_tiles() { 2 * TILED_ROWS } else { 56 }
 }
 
-/// Tasks' rows of a band.
-const BAND_TASKS: usize = 9;
+/// Tasks' rows of a band: more where chunks have fewer columns.
+fn band_tasks(isa: Isa) -> usize {
+    if isa.has_tiles() { 32 } else { 9 }
+}
+
 /// Multiplications under which waking threads costs more than it saves.
 pub(super) const LEAST_WORK: usize = 1 << 18;
 
@@ -47,6 +56,8 @@ pub(super) struct Blocking {
     band: usize,
     /// Columns of a chunk, whole panels.
     chunk: usize,
+    /// Columns of a group of panels.
+    group: usize,
     /// Parts of a pass.
     pass: usize,
     sums: SumHome,
@@ -68,18 +79,24 @@ pub(super) struct Unit {
 impl Blocking {
     /// The blocking of a product of `rows` and `cols` over `depth`, for `threads` threads.
     pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: SumHome, threads: usize) -> Self {
-        let (parts, most_rows) = (depth.parts(), task_rows(depth.isa()));
+        let isa = depth.isa();
+        let (parts, most_rows) = (depth.parts(), task_rows(isa));
         // Nothing that is packed is used twice.
         let is_one_block = rows <= most_rows;
+        let (most_parts, pass_parts) = if isa.has_tiles() {
+            (TILED_PARTS, TILED_PARTS)
+        } else {
+            (MOST_PARTS, PASS_PARTS)
+        };
         let (pass, most) = match parts {
             _ if is_one_block => (parts, OWN_COLS),
-            0..=MOST_PARTS => (parts, CHUNK / (DEPTH * parts)),
-            _ => (PASS_PARTS, CHUNK / (DEPTH * PASS_PARTS)),
+            _ if parts <= most_parts => (parts, chunk_room(isa) / (DEPTH * parts)),
+            _ => (pass_parts, chunk_room(isa) / (DEPTH * pass_parts)),
         };
         let most = most.min(MOST_COLS) / PANEL_COLS * PANEL_COLS;
         let chunk = even(cols.max(1), most).next_multiple_of(PANEL_COLS);
         let band = match sums {
-            SumHome::Beside if pass < parts => BAND_TASKS * most_rows,
+            SumHome::Beside if pass < parts => band_tasks(isa) * most_rows,
             _ => rows,
         };
         let is_small = rows * cols * depth.elements() < LEAST_WORK;
@@ -104,6 +121,7 @@ impl Blocking {
             parts,
             band,
             chunk,
+            group: group_cols(isa),
             pass,
             sums,
             is_small,
@@ -204,7 +222,7 @@ impl Blocking {
     /// at once.
     pub fn sum_cols(&self) -> usize {
         if self.parts == 1 {
-            self.chunk.min(GROUP_COLS)
+            self.chunk.min(self.group)
         } else {
             self.chunk
         }

@@ -11,7 +11,8 @@ use crate::element::Element;
 pub enum Combine<'a, E> {
     /// It is a multiple of the rounded product, to which something may be added.
     Sum(Sum<'a, E>),
-    /// Every partial sum is added to it. It has the dtype of sums.
+    /// Every partial sum is added to it; with tiles, which make one sum, that one. It has the dtype
+    /// of sums.
     Accumulate,
 }
 
@@ -45,15 +46,22 @@ where
 {
     /// Where the sums of products of `depth` by `isa` are added up.
     pub(super) fn sums(self, isa: Isa, depth: usize, has_bias: bool) -> Sums<'a, E> {
+        let home = SumHome::of::<E>(isa);
         match self {
             Combine::Accumulate => {
                 assert!(
-                    SumHome::of::<E>() == SumHome::Output,
+                    E::DTYPE == E::Acc::DTYPE,
                     "a narrow output holds no partial sums"
                 );
-                Sums::InOutput(Update::Accumulate)
+                match home {
+                    SumHome::Output => Sums::InOutput(Update::Accumulate),
+                    SumHome::Beside => Sums::Beside(Sum {
+                        added: Added::Output,
+                        ..Sum::PRODUCT
+                    }),
+                }
             }
-            Combine::Sum(sum) if SumHome::of::<E>() == SumHome::Output && sum.alpha == 1.0 => {
+            Combine::Sum(sum) if home == SumHome::Output && sum.alpha == 1.0 => {
                 match sum.added {
                     _ if sum.residual.is_some() => Sums::Beside(sum),
                     Added::Nothing => Sums::InOutput(Update::Overwrite),
@@ -79,9 +87,10 @@ pub(super) enum SumHome {
 }
 
 impl SumHome {
-    /// Where sums of outputs of `E` are, unless they are added to something.
-    pub fn of<E: Element>() -> Self {
-        if E::DTYPE == E::Acc::DTYPE {
+    /// Where sums of outputs of `E` by `isa` are, unless they are added to something. Tiles are
+    /// stored near each other: rows of a wide output lie on as many pages.
+    pub fn of<E: Element>(isa: Isa) -> Self {
+        if E::DTYPE == E::Acc::DTYPE && !isa.has_tiles() {
             SumHome::Output
         } else {
             SumHome::Beside

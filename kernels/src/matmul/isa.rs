@@ -64,16 +64,6 @@ impl Isa {
         }
     }
 
-    /// The instruction set that multiplies pairs of bf16 in vectors where this one has tiles:
-    /// attention's products are smaller than tiles are made for.
-    pub(crate) fn without_tiles(self) -> Isa {
-        match self {
-            Isa::AmxBf16 => Isa::Avx512Bf16,
-            Isa::AmxModel => Isa::Bf16Model,
-            other => other,
-        }
-    }
-
     /// Elements of the depth that one step of a panel holds.
     #[inline]
     pub(super) fn depth_of_step(self) -> usize {

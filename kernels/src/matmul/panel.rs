@@ -60,6 +60,16 @@ impl Cut {
         self.width(lanes) * steps + tail
     }
 
+    /// Most lanes of a panel.
+    #[inline]
+    pub(super) fn most(self) -> usize {
+        match self {
+            Cut::Even(most) => most,
+            Cut::Vectors(width) => 2 * width,
+            Cut::Tiles => TILED_ROWS,
+        }
+    }
+
     /// Panels that `lanes` lanes make.
     #[inline]
     pub(super) fn count(self, lanes: usize) -> usize {

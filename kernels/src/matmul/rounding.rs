@@ -1,5 +1,8 @@
 //! A row of sums -> the output's dtype, and what is added there.
-#![allow(unsafe_code)] // Vector intrinsics.
+#![allow(unsafe_code)] // Calls of vector kernels.
+
+#[cfg(target_arch = "x86_64")]
+mod vectors;
 
 use half::bf16;
 
@@ -59,19 +62,14 @@ pub(super) fn store_row<E: Element>(
             *sum += bias;
         }
     }
-    store_sum(sums, sum, out);
-    if let Some(residual) = sum.residual {
-        for (out, residual) in out.iter_mut().zip(residual) {
-            *out = E::store(residual.load() + out.load());
-        }
-    }
+    let done = store_bf16(sums, sum, out);
+    let len = out.len() - done;
+    store_sum(&sums[done..], sum.part(done, len), &mut out[done..]);
 }
 
-/// [`store_row`] without bias and residual.
+/// [`store_row`] without bias, element by element.
 #[inline(always)]
 fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
-    let done = store_bf16(sums, sum, out);
-    let (sums, out) = (&sums[done..], &mut out[done..]);
     let alpha = E::Acc::from_f64(sum.alpha);
     match sum.added {
         Added::Nothing if sum.alpha == 1.0 => {
@@ -90,9 +88,14 @@ fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
             }
         }
         Added::Values(added) => {
-            for ((out, &sum), added) in out.iter_mut().zip(sums).zip(&added[done..]) {
+            for ((out, &sum), added) in out.iter_mut().zip(sums).zip(added) {
                 *out = E::store(added.load() + alpha * E::store(sum).load());
             }
+        }
+    }
+    if let Some(residual) = sum.residual {
+        for (out, residual) in out.iter_mut().zip(residual) {
+            *out = E::store(residual.load() + out.load());
         }
     }
 }
@@ -107,92 +110,41 @@ fn store_bf16<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) -> us
     if let (Some(sums), Some(out)) = (same::<E::Acc, f32>(sums), same_mut::<E, bf16>(out))
         && crate::simd::has_avx512()
     {
-        let added = match sum.added {
-            Added::Nothing => Added::Nothing,
-            Added::Output => Added::Output,
-            Added::Values(values) => Added::Values(same::<E, bf16>(values).unwrap_or_default()),
+        let of = |values| same::<E, bf16>(values).unwrap_or_default();
+        let sum = Sum {
+            alpha: sum.alpha,
+            added: match sum.added {
+                Added::Nothing => Added::Nothing,
+                Added::Output => Added::Output,
+                Added::Values(values) => Added::Values(of(values)),
+            },
+            residual: sum.residual.map(of),
         };
         // SAFETY: the features were detected.
-        return unsafe { avx512(sums, sum.alpha as f32, added, out) };
+        return unsafe {
+            if crate::simd::has_avx512_bf16() {
+                vectors::by_instruction(sums, sum, out)
+            } else {
+                vectors::by_integers(sums, sum, out)
+            }
+        };
     }
     let _ = (sums, sum, out);
     0
-}
-
-/// Stores whole vectors of 32; returns the number of elements done.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn avx512(sums: &[f32], alpha: f32, added: Added<'_, bf16>, out: &mut [bf16]) -> usize {
-    use std::arch::x86_64::*;
-    /// The upper halves of 16 and 16 numbers.
-    static UPPER: [u16; 32] = {
-        let mut at = [0; 32];
-        let mut i = 0;
-        while i < 32 {
-            at[i] = 2 * i as u16 + 1;
-            i += 1;
-        }
-        at
-    };
-    // SAFETY: 32 numbers.
-    let upper = unsafe { _mm512_loadu_si512(UPPER.as_ptr().cast()) };
-    let rounded = |x: __m512| {
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
-        let bits = _mm512_castps_si512(x);
-        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-        let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
-        // Numbers are rounded up from a half; a NaN becomes quiet.
-        let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
-        _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), nan, quiet)
-    };
-    let load = |from: &[f32]| {
-        debug_assert_eq!(from.len(), 16);
-        // SAFETY: sixteen numbers.
-        rounded(unsafe { _mm512_loadu_ps(from.as_ptr()) })
-    };
-    let upper_halves = |low: __m512i, high: __m512i| _mm512_permutex2var_epi16(low, upper, high);
-    // `earlier + alpha p`, of numbers whose upper halves are `p`.
-    let sum = |p: __m512i, earlier: __m256i| {
-        let p = _mm512_and_si512(p, _mm512_set1_epi32(!0xFFFF));
-        let p = _mm512_mul_ps(_mm512_set1_ps(alpha), _mm512_castsi512_ps(p));
-        let earlier = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(earlier));
-        rounded(_mm512_add_ps(_mm512_castsi512_ps(earlier), p))
-    };
-    let whole = sums.len().min(out.len()) / 32 * 32;
-    let chunks = sums[..whole].chunks_exact(32).zip(out.chunks_exact_mut(32));
-    for (at, (from, to)) in chunks.enumerate() {
-        let (mut low, mut high) = (load(&from[..16]), load(&from[16..]));
-        let earlier = match added {
-            Added::Nothing if alpha == 1.0 => None,
-            // Minus zero changes no number that is added to it.
-            Added::Nothing => Some(&[half::bf16::NEG_ZERO; 32][..]),
-            Added::Output => Some(&*to),
-            Added::Values(values) => Some(&values[32 * at..32 * at + 32]),
-        };
-        if let Some(earlier) = earlier {
-            // SAFETY: 32 elements.
-            let [a, b] = unsafe {
-                let start: *const __m256i = earlier.as_ptr().cast();
-                [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))]
-            };
-            (low, high) = (sum(low, a), sum(high, b));
-        }
-        // SAFETY: 32 elements.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), upper_halves(low, high)) };
-    }
-    whole
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Numbers with NaNs, infinities, halves and large ones among them.
+    /// Numbers with NaNs, infinities, halves, large and subnormal ones among them; of every other
+    /// row of 64, none is subnormal.
     fn sample(len: usize, seed: u32) -> Vec<f32> {
         let bits = |i: u32| match i % 7 {
             0 => 0x7F80_0001 | i << 31,
             1 => 0x3F80_8000 + (i << 16),
             2 => 0x7F7F_FFFF,
+            3 if i / 64 % 2 == 0 => i.wrapping_mul(2_654_435_761) & 0x807F_FFFF,
             _ => i.wrapping_mul(2_654_435_761).rotate_left(seed),
         };
         (0..len as u32).map(|i| f32::from_bits(bits(i))).collect()
@@ -222,32 +174,53 @@ mod tests {
             for alpha in [1.0f32, -0.3, 4.0] {
                 let earlier = sample(len, 5).into_iter();
                 let earlier: Vec<bf16> = earlier.map(bf16::store).collect();
+                let residual: Vec<bf16> = sample(len, 7).into_iter().map(bf16::store).collect();
                 let product = sample(len, 9).into_iter();
                 let product: Vec<f32> = product.map(|x| bf16::store(x).load()).collect();
-                let store = |added: Added<'_, bf16>, mut out: Vec<bf16>| {
-                    let alpha = f64::from(alpha);
-                    store_row(
-                        &mut sample(len, 9),
-                        None,
-                        Sum {
-                            alpha,
-                            added,
-                            ..Sum::PRODUCT
-                        },
-                        &mut out,
-                    );
-                    bits(&out)
-                };
                 let scaled = product.iter().map(|p| bf16::store(alpha * p));
                 let scaled: Vec<bf16> = scaled.collect();
                 let sums = earlier.iter().zip(&product);
                 let sums = sums.map(|(earlier, p)| bf16::store(earlier.load() + alpha * p));
                 let sums: Vec<bf16> = sums.collect();
                 let zeros = || vec![bf16::ZERO; len];
-                assert_eq!(store(Added::Nothing, zeros()), bits(&scaled));
-                assert_eq!(store(Added::Values(&earlier), zeros()), bits(&sums));
-                assert_eq!(store(Added::Output, earlier.clone()), bits(&sums));
+                let cases = [
+                    (Added::Nothing, zeros(), scaled),
+                    (Added::Values(&earlier), zeros(), sums.clone()),
+                    (Added::Output, earlier.clone(), sums),
+                ];
+                for (added, before, expected) in cases {
+                    let with_residual = expected.iter().zip(&residual);
+                    let with_residual =
+                        with_residual.map(|(sum, x)| bf16::store(x.load() + sum.load()));
+                    for (residual, expected) in [
+                        (Some(&residual[..]), with_residual.collect()),
+                        (None, expected.clone()),
+                    ] {
+                        let sum = Sum {
+                            alpha: f64::from(alpha),
+                            added,
+                            residual,
+                        };
+                        check(sum, &before, &bits(&expected));
+                    }
+                }
             }
+        }
+    }
+
+    /// Fails where a row of [`sample`] does not become `expected` with some of the vectors that this
+    /// CPU has.
+    fn check(sum: Sum<'_, bf16>, before: &[bf16], expected: &[u16]) {
+        let len = before.len();
+        let mut out = before.to_vec();
+        store_row(&mut sample(len, 9), None, sum, &mut out);
+        assert_eq!(bits(&out), expected);
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::has_avx512() {
+            let mut out = before.to_vec();
+            // SAFETY: the features were detected.
+            let done = unsafe { vectors::by_integers(&sample(len, 9), sum, &mut out) };
+            assert_eq!(bits(&out[..done]), expected[..done]);
         }
     }
 }

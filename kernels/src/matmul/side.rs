@@ -11,14 +11,17 @@ use super::block::{left_cut, right_cut};
 use super::depth::Depth;
 use super::micro::{Kernel, ROW};
 use super::pack::pack;
-use super::panel::{Cut, Panel, TAIL};
+use super::panel::{Cut, Panel, ROW_BYTES, TAIL, TILE_STEPS};
 use super::source::Operand;
+use super::tiles::{self, LeftPanel, RightPanel};
 use super::{Isa, Scalar, Update, bf16};
 
 /// Lanes of a side are stored as a multiple of as many.
 const LANES: usize = 16;
+/// Rows that are made ready by [`as_steps`] start at a multiple of as many elements.
+const DEPTH_OF_ROWS: usize = 32;
 
-/// One side of products, packed for the micro-kernels of an instruction set without tiles.
+/// One side of products, packed for the micro-kernels of an instruction set.
 pub(crate) struct Side<'a, S> {
     isa: Isa,
     cut: Cut,
@@ -31,6 +34,8 @@ pub(crate) struct Side<'a, S> {
 impl<'a, S: Scalar> Side<'a, S> {
     /// Elements that a side of `lanes` lanes over `depth` elements needs.
     pub(crate) fn room(lanes: usize, depth: usize) -> usize {
+        // Pairs of bf16 fill whole tiles, in half of what f32 takes but for a shallow depth.
+        let depth = depth.next_multiple_of(TILE_STEPS);
         (lanes.next_multiple_of(LANES) * depth + TAIL).next_multiple_of(LANES)
     }
 
@@ -67,7 +72,6 @@ impl<'a, S: Scalar> Side<'a, S> {
         memory: &'a mut [S],
         scratch: &mut [S],
     ) -> Self {
-        assert!(!isa.has_tiles(), "a side is not packed for tiles");
         let (lanes, elements) = operand.size();
         let depth = Depth::new(isa, elements);
         let mut start = 0;
@@ -86,7 +90,7 @@ impl<'a, S: Scalar> Side<'a, S> {
     }
 
     /// Its panels.
-    pub(crate) fn panels(&self) -> impl Iterator<Item = Panel> {
+    pub(crate) fn panels(&self) -> impl Iterator<Item = Panel> + Clone + use<'a, S> {
         let (cut, lanes) = (self.cut, self.lanes);
         (0..cut.count(lanes)).map(move |idx| cut.panel(lanes, idx))
     }
@@ -109,6 +113,7 @@ impl<'a, S: Scalar> Side<'a, S> {
             self.isa == right.isa && self.depth.elements() == right.depth.elements(),
             "the operands' depths differ"
         );
+        let to = To::new(out, a.lanes, stride);
         let mut before = 0;
         for part in 0..self.depth.parts() {
             let steps = self.depth.steps(part);
@@ -118,9 +123,28 @@ impl<'a, S: Scalar> Side<'a, S> {
                 0 => update,
                 _ => Update::Accumulate,
             };
+            if self.isa.has_tiles() {
+                let left = LeftPanel {
+                    start: left.as_ptr().cast(),
+                    row: ROW_BYTES,
+                    tile: a.lanes * ROW_BYTES,
+                    rows: a.lanes,
+                };
+                let columns = right.panels_of(&cols).map(|b| RightPanel {
+                    start: right.panel(before, steps, b, 0..steps).as_ptr().cast(),
+                    lanes: b.stride,
+                    out: to.tile(b).cast(),
+                    stride,
+                });
+                // SAFETY: the panels hold these steps, the tiles whole panels; values of `Isa` come
+                // from detection.
+                unsafe { tiles::multiply_by(self.isa, steps, left, columns, update) };
+                before += steps;
+                continue;
+            }
             for b in right.panels_of(&cols) {
                 let columns = right.panel(before, steps, b, 0..steps);
-                let to = tile(out, (a.lanes, stride), b);
+                let to = to.tile(b);
                 let kernel = kernel(S::kernels(self.isa).table, self.isa, a.lanes, b);
                 // SAFETY: the panels hold these steps, the tile whole panels; values of `Isa` come
                 // from detection.
@@ -133,8 +157,8 @@ impl<'a, S: Scalar> Side<'a, S> {
     /// `out += rows right` over the elements `depth`, of this right side and `count` rows, [`ROW`]
     /// elements apart, that were made ready by [`as_steps`] over the same elements.
     ///
-    /// The columns of `out` are those of whole panels. An odd end of `depth` may stand for the next
-    /// element, which the rows have as 0.
+    /// The columns of `out` are those of whole panels. The end of `depth` may stand for that of its
+    /// last step or tile, up to which the rows are 0.
     ///
     /// # Panics
     /// Where the depth exceeds one partial sum, or the sides or panels are too small.
@@ -144,20 +168,40 @@ impl<'a, S: Scalar> Side<'a, S> {
         depth: Range<usize>,
         (out, stride): (&mut [S], usize),
     ) {
-        let of_step = self.isa.depth_of_step();
-        let steps = depth.start / of_step..depth.end.div_ceil(of_step);
+        let first = depth.start / self.isa.depth_of_step();
+        let steps = first..first + self.isa.steps(depth.len());
         let all = self.depth.steps(0);
         assert!(
-            self.depth.parts() == 1 && steps.end <= all && depth.start.is_multiple_of(of_step),
+            self.depth.parts() == 1
+                && steps.end <= all
+                && depth.start.is_multiple_of(DEPTH_OF_ROWS),
             "rows have another depth"
         );
         assert!(
             count > 0 && rows.len() >= (count - 1) * ROW + steps.end,
             "rows end before the depth"
         );
+        let to = To::new(out, count, stride);
+        if self.isa.has_tiles() {
+            let left = LeftPanel {
+                start: rows[steps.start..].as_ptr().cast(),
+                row: ROW * size_of::<S>(),
+                tile: ROW_BYTES,
+                rows: count,
+            };
+            let columns = self.panels().map(|b| RightPanel {
+                start: self.panel(0, all, b, steps.clone()).as_ptr().cast(),
+                lanes: b.stride,
+                out: to.tile(b).cast(),
+                stride,
+            });
+            // SAFETY: as below.
+            unsafe { tiles::multiply_by(self.isa, steps.len(), left, columns, Update::Accumulate) };
+            return;
+        }
         for b in self.panels() {
             let columns = self.panel(0, all, b, steps.clone());
-            let to = tile(out, (count, stride), b);
+            let to = to.tile(b);
             let kernel = kernel(S::kernels(self.isa).of_rows, self.isa, count, b);
             let left = rows[steps.start..].as_ptr();
             let depth = steps.len();
@@ -177,8 +221,8 @@ impl<'a, S: Scalar> Side<'a, S> {
     }
 
     /// The panels that hold `cols`.
-    fn panels_of(&self, cols: &Range<usize>) -> impl Iterator<Item = Panel> + use<'a, S> {
-        let (cut, lanes, width) = (self.cut, self.lanes, 2 * S::kernels(self.isa).lanes);
+    fn panels_of(&self, cols: &Range<usize>) -> impl Iterator<Item = Panel> + Clone + use<'a, S> {
+        let (cut, lanes, width) = (self.cut, self.lanes, self.cut.most());
         let some = cols.start / width..cols.end.div_ceil(width);
         some.map(move |idx| cut.panel(lanes, idx))
     }
@@ -190,15 +234,34 @@ impl<'a, S: Scalar> Side<'a, S> {
     }
 }
 
-/// The tile of `rows` rows, `stride` elements apart, and the columns of a panel, with room for all
-/// of it.
-fn tile<S>(out: &mut [S], (rows, stride): (usize, usize), b: Panel) -> *mut S {
-    let end = b.start + b.stride;
-    assert!(
-        end <= stride && out.len() >= (rows - 1) * stride + end,
-        "a tile leaves its output"
-    );
-    out[b.start..].as_mut_ptr()
+/// Rows that products are written to, `stride` elements apart.
+#[derive(Clone, Copy)]
+struct To<S> {
+    start: *mut S,
+    len: usize,
+    rows: usize,
+    stride: usize,
+}
+
+impl<S> To<S> {
+    fn new(out: &mut [S], rows: usize, stride: usize) -> Self {
+        To {
+            start: out.as_mut_ptr(),
+            len: out.len(),
+            rows,
+            stride,
+        }
+    }
+
+    /// The tile of all rows and the columns of a panel, with room for all of it.
+    fn tile(self, b: Panel) -> *mut S {
+        let end = b.start + b.stride;
+        assert!(
+            end <= self.stride && self.len >= (self.rows - 1) * self.stride + end,
+            "a tile leaves its output"
+        );
+        self.start.wrapping_add(b.start)
+    }
 }
 
 /// The kernel of `table` for some rows and a panel of columns.
@@ -207,7 +270,8 @@ fn kernel<S: Scalar>(table: &[[Kernel<S>; 2]], isa: Isa, rows: usize, b: Panel) 
 }
 
 /// Makes `rows`, [`ROW`] elements each, what [`Side::add_rows`] reads: with instructions for bf16,
-/// their elements `depth` rounded, as pairs in front of them.
+/// their elements `depth` rounded, as pairs in front of them, and with tiles zeros up to the end of
+/// the last tile.
 ///
 /// # Panics
 /// Where `depth` leaves a row or, with these instructions, does not start at a multiple of 32.
@@ -275,8 +339,8 @@ mod tests {
 
     #[test]
     fn products_of_some_rows_have_the_bits_of_a_whole_one() {
-        let all = Isa::available().iter().map(|isa| isa.without_tiles());
-        for isa in all.chain([Isa::Bf16Model]) {
+        let all = Isa::available().iter().copied();
+        for isa in all.chain([Isa::Bf16Model, Isa::AmxModel]) {
             for depth in [1, 31, 64, 127, 128, 700] {
                 check(isa, 1, depth);
                 check(isa, 45, depth);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::block::{EDGE, GROUP_COLS, PackedPart, Tile, pack_left, right_cut};
+use super::block::{EDGE, PackedPart, Tile, group_cols, pack_left, right_cut};
 use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
@@ -227,7 +227,7 @@ where
         let product = self.product;
         // Where one part is all, each group of columns takes the place of the one before it.
         let place = |a: Panel, col: usize| match self.depth.parts() {
-            1 => (0, col % GROUP_COLS),
+            1 => (0, col % group_cols(product.isa)),
             _ => (a.start, col),
         };
         for part in unit.parts.clone() {

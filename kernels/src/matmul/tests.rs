@@ -48,23 +48,17 @@ pub(super) fn add_tile(sum: f32, some: impl Iterator<Item = [u16; 2]>) -> f32 {
     normal(normal(sum) + normal(chain(0) + chain(1)))
 }
 
-/// An element of a product by tiles, from the bits of its row and column: a partial sum for each
-/// `2 DEPTH` elements, to which 32 products are added at a time.
+/// An element of a product by tiles, from the bits of its row and column: one sum, to which 32
+/// products are added at a time.
 pub(crate) fn tiled_sum(
     depth: usize,
     left: impl Fn(usize) -> u16,
     right: impl Fn(usize) -> u16,
 ) -> f32 {
-    let mut sums = Vec::new();
-    for k in (0..depth).step_by(32) {
-        if k % (2 * DEPTH) == 0 {
-            sums.push(0.0);
-        }
+    (0..depth).step_by(32).fold(0.0, |sum, k| {
         let elements = (k..depth).map(|k| [left(k), right(k)]);
-        let sum = sums.last_mut().expect("the first sum is begun at 0");
-        *sum = add_tile(*sum, elements.take(32));
-    }
-    sums.into_iter().reduce(|a, b| a + b).unwrap_or(0.0)
+        add_tile(sum, elements.take(32))
+    })
 }
 
 /// The bits of `x`, rounded to bf16 as instructions do.

@@ -3,8 +3,12 @@
 //! A tile is up to 16 rows of 64 bytes. One of the left operand holds 32 elements of the depth of
 //! each row, one of the right operand 16 pairs of them for 16 columns. `tdpbf16ps` adds the
 //! product of such tiles to a tile of sums. For each sum, the even elements are one chain of fused
-//! multiply-adds from 0 and the odd ones another; their sum is added once. So a partial sum has a
-//! fixed order of `k`, and a depth is filled up with zeros to whole tiles.
+//! multiply-adds from 0 and the odd ones another; their sum is added once. Sums are stored and read
+//! again on the way through the depth, which changes no bit. So a sum has one order of `k`, and a
+//! depth is filled up with zeros to whole tiles.
+//!
+//! Panels are multiplied [`PASS`] tiles of the depth at a time: those of the rows stay in the
+//! first-level cache while columns come from the second.
 //!
 //! Panels of columns are those of other instructions for bf16 (`bf16.rs`): a tile of the right
 //! operand is 16 rows of such a panel. Rows of the left operand are read as they lie where
@@ -20,12 +24,18 @@ mod model;
 #[cfg(target_arch = "x86_64")]
 mod permission;
 
+use std::ops::Range;
+
 use config::TileShapes;
 pub(super) use model::TileModel;
 #[cfg(target_arch = "x86_64")]
 pub(super) use permission::{is_permitted, is_there};
 
 use super::panel::{ROW_BYTES, TILE_ROWS, TILE_STEPS, TILED_ROWS};
+use super::{Isa, Update};
+
+/// Tiles of the depth after which sums are stored: 8 gave the highest rate of 4 to 32.
+const PASS: usize = 8;
 
 /// Eight tiles and what is done with them. Tiles 0 to 3 are sums (of the first and second columns
 /// of the first rows, then of the second rows), 4 and 5 rows of the left operand, 6 and 7 columns
@@ -72,68 +82,138 @@ pub(super) struct LeftPanel {
     pub rows: usize,
 }
 
-/// Computes `out = left right` over `steps` steps, whole tiles, into `rows` x `lanes` of f32 that
-/// are `stride` elements apart. `right` is a panel of pairs with this many lanes, 16 or 32.
+/// A panel of columns in pairs, 16 or 32 lanes, and where its product goes.
+#[derive(Clone, Copy)]
+pub(super) struct RightPanel {
+    /// The first step.
+    pub start: *const f32,
+    pub lanes: usize,
+    /// Sums, rows x `lanes`.
+    pub out: *mut f32,
+    /// Elements from one row of sums to the next.
+    pub stride: usize,
+}
+
+/// [`multiply`] by the unit of `isa`.
 ///
 /// # Safety
-/// The panels hold the steps; `out` has room and is used by nothing else.
+/// As there. The CPU can run `isa`, which has tiles, and the thread has no unit.
+pub(super) unsafe fn multiply_by(
+    isa: Isa,
+    steps: usize,
+    left: LeftPanel,
+    columns: impl Iterator<Item = RightPanel> + Clone,
+    update: Update,
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::AmxBf16 => {
+            // SAFETY: the caller's promises.
+            unsafe { multiply(&mut amx::Amx::new(), steps, left, columns, update) };
+        }
+        Isa::AmxModel => {
+            // SAFETY: the caller's promises.
+            unsafe { multiply(&mut TileModel::new(), steps, left, columns, update) };
+        }
+        other => unreachable!("{other:?} has no tiles"),
+    }
+}
+
+/// Computes `out (=|+=) left right` over `steps` steps, whole tiles, for each panel of columns.
+///
+/// # Safety
+/// The panels hold the steps; each `out` has room and is used by nothing else.
 #[inline]
 pub(super) unsafe fn multiply(
     unit: &mut impl TileUnit,
     steps: usize,
     left: LeftPanel,
-    (right, lanes): (*const f32, usize),
-    (out, stride): (*mut f32, usize),
+    columns: impl Iterator<Item = RightPanel> + Clone,
+    update: Update,
 ) {
     debug_assert!(steps.is_multiple_of(TILE_STEPS) && (1..=TILED_ROWS).contains(&left.rows));
     unit.configure(left.rows);
-    let block = match (left.rows > TILE_ROWS, lanes > TILE_STEPS) {
-        (false, false) => block::<_, 1, 1>,
-        (false, true) => block::<_, 1, 2>,
-        (true, false) => block::<_, 2, 1>,
-        (true, true) => block::<_, 2, 2>,
-    };
     let tiles = steps / TILE_STEPS;
-    // SAFETY: the caller's promises; the unit was configured for these rows.
-    unsafe { block(unit, tiles, left, right.cast(), (out.cast(), 4 * stride)) };
+    for first in (0..tiles.max(1)).step_by(PASS) {
+        let some = first..(first + PASS).min(tiles);
+        let update = match first {
+            0 => update,
+            _ => Update::Accumulate,
+        };
+        for panel in columns.clone() {
+            let block = match (left.rows > TILE_ROWS, panel.lanes > TILE_STEPS) {
+                (false, false) => block::<_, 1, 1>,
+                (false, true) => block::<_, 1, 2>,
+                (true, false) => block::<_, 2, 1>,
+                (true, true) => block::<_, 2, 2>,
+            };
+            // SAFETY: the caller's promises; the unit was configured for these rows.
+            unsafe { block(unit, some.clone(), left, panel, update) };
+        }
+    }
 }
 
-/// [`multiply`], for `R` x `C` tiles of sums.
+/// [`multiply`], for `R` x `C` tiles of sums over some tiles of the depth.
 ///
 /// # Safety
 /// As there; the unit is configured for the panel's rows, which make `R` tiles.
 #[inline]
 unsafe fn block<U: TileUnit, const R: usize, const C: usize>(
     unit: &mut U,
-    tiles: usize,
+    tiles: Range<usize>,
     left: LeftPanel,
-    mut right: *const u8,
-    (out, stride): (*mut u8, usize),
+    right: RightPanel,
+    update: Update,
 ) {
-    let (mut upper, right_stride) = (left.start, C * ROW_BYTES);
+    let right_stride = C * ROW_BYTES;
+    let (out, stride) = (right.out.cast::<u8>(), 4 * right.stride);
+    let (beside, lower) = (ROW_BYTES, TILE_ROWS * stride);
     // SAFETY: tiles of the panels and of the output, which the caller promises.
     unsafe {
-        unit.zero::<0>();
-        if C == 2 {
-            unit.zero::<1>();
-        }
-        if R == 2 {
-            unit.zero::<2>();
-        }
-        if R == 2 && C == 2 {
-            unit.zero::<3>();
-        }
-        for _ in 0..tiles {
-            unit.load::<6>(right, right_stride);
-            unit.load::<4>(upper, left.row);
-            unit.dot::<0, 4, 6>();
-            if R == 2 {
-                unit.load::<5>(upper.add(TILE_ROWS * left.row), left.row);
-                unit.dot::<2, 5, 6>();
+        match update {
+            Update::Overwrite => {
+                unit.zero::<0>();
+                if C == 2 {
+                    unit.zero::<1>();
+                }
+                if R == 2 {
+                    unit.zero::<2>();
+                }
+                if R == 2 && C == 2 {
+                    unit.zero::<3>();
+                }
             }
+            Update::Accumulate => {
+                unit.load::<0>(out, stride);
+                if C == 2 {
+                    unit.load::<1>(out.add(beside), stride);
+                }
+                if R == 2 {
+                    unit.load::<2>(out.add(lower), stride);
+                }
+                if R == 2 && C == 2 {
+                    unit.load::<3>(out.add(lower + beside), stride);
+                }
+            }
+        }
+        let mut upper = left.start.add(tiles.start * left.tile);
+        let start = right.start.cast::<u8>();
+        let mut right = start.add(tiles.start * TILE_STEPS * right_stride);
+        for _ in tiles {
+            unit.load::<4>(upper, left.row);
+            unit.load::<6>(right, right_stride);
             if C == 2 {
                 unit.load::<7>(right.add(ROW_BYTES), right_stride);
+            }
+            if R == 2 {
+                unit.load::<5>(upper.add(TILE_ROWS * left.row), left.row);
+            }
+            unit.dot::<0, 4, 6>();
+            if C == 2 {
                 unit.dot::<1, 4, 7>();
+            }
+            if R == 2 {
+                unit.dot::<2, 5, 6>();
             }
             if R == 2 && C == 2 {
                 unit.dot::<3, 5, 7>();
@@ -143,13 +223,13 @@ unsafe fn block<U: TileUnit, const R: usize, const C: usize>(
         }
         unit.store::<0>(out, stride);
         if C == 2 {
-            unit.store::<1>(out.add(ROW_BYTES), stride);
+            unit.store::<1>(out.add(beside), stride);
         }
         if R == 2 {
-            unit.store::<2>(out.add(TILE_ROWS * stride), stride);
+            unit.store::<2>(out.add(lower), stride);
         }
         if R == 2 && C == 2 {
-            unit.store::<3>(out.add(TILE_ROWS * stride + ROW_BYTES), stride);
+            unit.store::<3>(out.add(lower + beside), stride);
         }
     }
 }

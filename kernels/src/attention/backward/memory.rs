@@ -49,7 +49,7 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             STRIP,
             rows * KEYS,
             rows * KEYS,
-            PANEL_ROWS.next_multiple_of(16) * KEYS,
+            PANEL_ROWS * KEYS,
             rows * padded(width),
             padded(rows),
             padded(rows),

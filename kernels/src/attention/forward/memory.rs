@@ -4,7 +4,7 @@ use crate::attention::{AttentionShape, KEYS, padded};
 use crate::matmul::{PANEL_ROWS, ROW, STRIP, Scalar, Side};
 
 /// Most rows of which logits exist at a time.
-pub const ROWS: usize = 16;
+pub const ROWS: usize = 32;
 const _: () = assert!(KEYS == ROW && ROWS >= PANEL_ROWS);
 
 /// The memory of a task.

@@ -14,20 +14,17 @@ where
 
 #[test]
 fn instructions_for_bf16_give_the_bits_of_their_model() {
-    if Isa::detect() != Isa::Avx512Bf16 {
-        return;
-    }
-    for shape in shapes() {
-        let [found, expected] = [Isa::Avx512Bf16, Isa::Bf16Model].map(|isa| by::<bf16>(isa, shape));
-        assert!(found == expected, "{shape:?}");
-    }
-}
-
-#[test]
-fn a_processor_with_tiles_multiplies_pairs_in_vectors() {
-    for shape in shapes() {
-        let [tiles, pairs] = [Isa::AmxModel, Isa::Bf16Model].map(|isa| by::<bf16>(isa, shape));
-        assert!(tiles == pairs, "{shape:?}");
+    for (isa, model) in [
+        (Isa::Avx512Bf16, Isa::Bf16Model),
+        (Isa::AmxBf16, Isa::AmxModel),
+    ] {
+        if !Isa::available().contains(&isa) {
+            continue;
+        }
+        for shape in shapes() {
+            let [found, expected] = [isa, model].map(|isa| by::<bf16>(isa, shape));
+            assert!(found == expected, "{isa:?} {shape:?}");
+        }
     }
 }
 
@@ -36,7 +33,7 @@ fn instructions_for_bf16_change_no_bit_of_f32() {
     for shape in shapes() {
         let expected = by::<f32>(Isa::Portable, shape);
         assert!(by::<f32>(Isa::Bf16Model, shape) == expected, "{shape:?}");
-        if Isa::detect() == Isa::Avx512Bf16 {
+        if Isa::available().contains(&Isa::Avx512Bf16) {
             let [wide, plain] = [Isa::Avx512Bf16, Isa::Avx512].map(|isa| by::<f32>(isa, shape));
             assert!(wide == plain, "{shape:?}");
         }
@@ -49,7 +46,7 @@ fn gradients_in_bf16_are_those_of_f64_with_each_way_of_multiplying() {
         let exact = Case::<bf16>::new(shape, &[3, 151, 0, 40])
             .exact()
             .run(&Serial);
-        for isa in [Isa::Portable, Isa::Bf16Model] {
+        for isa in [Isa::Portable, Isa::Bf16Model, Isa::AmxModel] {
             let found = by::<bf16>(isa, shape);
             for (found, exact) in [
                 (&found.0, &exact.0),

@@ -205,7 +205,8 @@ unsafe fn interleave(
 }
 
 /// Rounds the elements `depth` of rows and stores them as pairs from element `depth.start / 2` on.
-/// The last pair of an odd number has 0 as its second element.
+/// The last pair of an odd number has 0 as its second element; with tiles, zeros follow up to the
+/// end of the last one.
 ///
 /// # Panics
 /// Where `depth` leaves the rows, or does not start, as rows end, at a multiple of 32.
@@ -214,6 +215,17 @@ pub fn round_rows<const N: usize>(isa: Isa, rows: &mut [[f32; N]], depth: Range<
         depth.end <= N && N.is_multiple_of(32) && depth.start.is_multiple_of(32),
         "rows have no such pairs"
     );
+    round_pairs(isa, rows, depth.clone());
+    let steps = isa.steps(depth.len());
+    let pairs = depth.len().div_ceil(2);
+    if pairs < steps {
+        let rest = depth.start / 2 + pairs..depth.start / 2 + steps;
+        rows.iter_mut().for_each(|row| row[rest.clone()].fill(0.0));
+    }
+}
+
+/// [`round_rows`] without what follows the pairs.
+fn round_pairs<const N: usize>(isa: Isa, rows: &mut [[f32; N]], depth: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
     if isa.packs_by_vectors() {
         let starts = (depth.start, depth.start / 2);

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{PANEL_COLS, PackedPart, Tile};
+use super::{PANEL_COLS, PackedPart, Tile, left_cut, right_cut};
 use crate::element::Element;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
-use crate::matmul::tiles::{self, LeftPanel, TileUnit};
+use crate::matmul::tiles::{self, LeftPanel, RightPanel, TileUnit};
 use crate::matmul::{Scalar, Update};
 use crate::simd::vectorized;
 
@@ -17,8 +17,8 @@ use crate::simd::vectorized;
 struct Beside([f32; TILED_ROWS * PANEL_COLS]);
 
 impl<S: Scalar> PackedPart<'_, S> {
-    /// [`PackedPart::multiply`] by a unit for tiles. Sums that are added, or that have no room for
-    /// a whole panel, are written beside the output first.
+    /// [`PackedPart::multiply`] by a unit for tiles, which goes on with the sums that it
+    /// accumulates. Where a tile has no room for a whole panel, its sums are beside it meanwhile.
     ///
     /// # Safety
     /// As there.
@@ -27,33 +27,44 @@ impl<S: Scalar> PackedPart<'_, S> {
         unit: &mut impl TileUnit,
         (update, has_room): (Update, bool),
         tile: impl Fn(Panel, Panel) -> Tile<S>,
-        done: impl FnMut(Panel, Range<usize>),
+        mut done: impl FnMut(Panel, Range<usize>),
     ) {
         assert!(S::DTYPE == f32::DTYPE, "sums of bf16 are in f32");
-        let mut beside = Beside([0.0; TILED_ROWS * PANEL_COLS]);
-        let micro = |a: Panel, b: Panel| {
-            let (left, right) = (self.left_panel(a), &self.right[b.start * self.steps..]);
-            assert!(right.len() >= b.stride * self.steps);
-            let right = (right.as_ptr().cast::<f32>(), b.stride);
-            let to = tile(a, b);
-            let to = Tile {
-                start: to.start.cast::<f32>(),
-                stride: to.stride,
-            };
-            let is_direct = update == Update::Overwrite && (has_room || b.lanes == b.stride);
-            let out = if is_direct {
-                (to.start, to.stride)
-            } else {
-                (beside.0.as_mut_ptr(), b.stride)
-            };
-            // SAFETY: the panels of these sides hold the steps; the tile is the caller's.
-            unsafe { tiles::multiply(unit, self.steps, left, right, out) };
-            if !is_direct {
-                // SAFETY: as above.
-                unsafe { add_rows(&beside.0, (a, b), to, update) };
-            }
+        let (left_cut, right_cut) = (left_cut::<S>(self.isa), right_cut::<S>(self.isa));
+        let panels = |cols: Range<usize>| {
+            let some = cols.start / PANEL_COLS..cols.end.div_ceil(PANEL_COLS);
+            some.map(|idx| right_cut.panel(self.cols, idx))
         };
-        self.each_tile(micro, done);
+        let is_whole = |b: &Panel| has_room || b.lanes == b.stride;
+        let group = super::group_cols(self.isa);
+        for first in (0..self.cols).step_by(group) {
+            let cols = first..(first + group).min(self.cols);
+            for a in (0..left_cut.count(self.rows)).map(|idx| left_cut.panel(self.rows, idx)) {
+                let left = self.left_panel(a);
+                let columns = panels(cols.clone()).filter(is_whole);
+                let columns = columns.map(|b| self.right_panel(b, tile(a, b).cast()));
+                // SAFETY: the panels of these sides hold the steps; the tiles are the caller's.
+                unsafe { tiles::multiply(unit, self.steps, left, columns, update) };
+                for b in panels(cols.clone()).filter(|b| !is_whole(b)) {
+                    let mut beside = Beside([0.0; TILED_ROWS * PANEL_COLS]);
+                    let to = tile(a, b).cast();
+                    let near = Tile {
+                        start: beside.0.as_mut_ptr(),
+                        stride: b.stride,
+                    };
+                    // SAFETY: as above; there is room for whole panels beside the tile.
+                    unsafe {
+                        if update == Update::Accumulate {
+                            copy((a, b), to, near);
+                        }
+                        let column = std::iter::once(self.right_panel(b, near));
+                        tiles::multiply(unit, self.steps, left, column, update);
+                        copy((a, b), near, to);
+                    }
+                }
+                done(a, cols.clone());
+            }
+        }
     }
 
     /// Rows of the left operand as tiles read them.
@@ -82,24 +93,33 @@ impl<S: Scalar> PackedPart<'_, S> {
             }
         }
     }
+
+    /// Columns as tiles read them, with their sums.
+    fn right_panel(&self, b: Panel, sums: Tile<f32>) -> RightPanel {
+        let packed = &self.right[b.start * self.steps..];
+        assert!(packed.len() >= b.stride * self.steps);
+        RightPanel {
+            start: packed.as_ptr().cast(),
+            lanes: b.stride,
+            out: sums.start,
+            stride: sums.stride,
+        }
+    }
 }
 
-/// Writes or adds the sums of whole panels' tile, those of the panels' own rows and columns.
+/// Copies the panels' own rows and columns.
 ///
 /// # Safety
-/// The tile has the panels' lanes as rows and columns.
-unsafe fn add_rows(sums: &[f32], (a, b): (Panel, Panel), tile: Tile<f32>, update: Update) {
+/// Both tiles have the panels' lanes as rows and columns, and nothing else uses them.
+unsafe fn copy((a, b): (Panel, Panel), from: Tile<f32>, to: Tile<f32>) {
     vectorized(
         #[inline(always)]
         move || {
-            for (row, sums) in sums.chunks_exact(b.stride).enumerate().take(a.lanes) {
-                // SAFETY: a row of the tile.
-                let out = unsafe { tile.row(row, 0, b.lanes) };
-                for (out, sum) in out.iter_mut().zip(sums) {
-                    *out = match update {
-                        Update::Overwrite => *sum,
-                        Update::Accumulate => *out + *sum,
-                    };
+            for row in 0..a.lanes {
+                // SAFETY: a row of each tile.
+                unsafe {
+                    let from = from.row(row, 0, b.lanes);
+                    to.row(row, 0, b.lanes).copy_from_slice(from);
                 }
             }
         },
