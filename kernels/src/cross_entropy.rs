@@ -94,7 +94,7 @@ fn one<E: Element>(row: &[E], label: usize) -> (E::Acc, E::Acc, i32) {
                 lanes::sum(
                     row,
                     #[inline(always)]
-                    |l| (l - max).exp(),
+                    |l| (l - max).exp_under_88(),
                 ),
             )
         },
@@ -148,7 +148,7 @@ pub fn cross_entropy_backward<E: Element>(
                     #[inline(always)]
                     move || {
                         for (d, &l) in gradients.iter_mut().zip(row) {
-                            *d = E::store((l.load() - lse).exp() * scale);
+                            *d = E::store((l.load() - lse).exp_under_88() * scale);
                         }
                     },
                 );
