@@ -50,6 +50,8 @@ fn most_rows(isa: Isa, dtype: DType) -> usize {
 
 /// The largest of these.
 pub(super) const MOST_ROWS: usize = 16;
+/// Most rows that are multiplied by codes in the order of tiles: with more, tiles are faster.
+const MOST_ROWS_IN_ORDER_OF_TILES: usize = 4;
 /// Columns of the output that are computed at a time.
 const WIDE: usize = 32;
 /// Most lanes of a vector.
@@ -98,7 +100,10 @@ where
     /// The weight's codes, where a kernel decodes them and a task has room for their scales.
     fn nibbles(&self) -> Option<Nibbles<'_>> {
         let codes = self.0.right.source.nibbles()?;
-        let depth = self.0.left.size().1;
+        let (rows, depth) = self.0.left.size();
+        if self.0.isa.has_tiles() && rows > MOST_ROWS_IN_ORDER_OF_TILES {
+            return None;
+        }
         let is_served = E::Acc::DTYPE == f32::DTYPE && codes.are_served(self.0.isa);
         (is_served && codes.room(depth) <= room_for_scales(depth)).then_some(codes)
     }
@@ -139,7 +144,7 @@ where
         let room = codes.map_or(0, |codes| codes.room(self.0.left.size().1));
         let mut memory = Memory::of(self.0.isa, memory, room);
         let lanes = self.lanes(&codes);
-        let has_tiles = self.0.isa.has_tiles();
+        let has_tiles = self.0.isa.has_tiles() && codes.is_none();
         if has_tiles {
             self.pack_left(&mut memory);
         } else {
@@ -204,13 +209,19 @@ where
         }
     }
 
+    /// Numbers of a step of one row of the left operand. In the order of tiles, the even and the
+    /// odd element of a pair are multiplied apart, each beside a 0.
+    fn numbers_of_step(&self) -> usize {
+        if self.0.isa.has_tiles() { 2 } else { 1 }
+    }
+
     /// Copies the left operand, in steps.
     fn copy_left(&self, memory: &mut Memory<'_, E::Acc>) {
         let ((rows, depth), per_step) = (self.0.left.size(), self.0.isa.depth_of_step());
         let source = self.0.left.source;
         for (row, k) in (0..rows).flat_map(|row| (0..depth).step_by(STRIP).map(move |k| (row, k))) {
             let some = k..(k + STRIP).min(depth);
-            let place = k / per_step * rows + row;
+            let place = k / per_step * self.numbers_of_step() * rows + row;
             if per_step == 1 {
                 let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
                 let to = memory.left[place..].iter_mut().step_by(rows);
@@ -219,18 +230,29 @@ where
             }
             // A pair's bits are no number: they are only moved as such.
             let left = E::Acc::as_f32(memory.left).expect("sums of bf16 are in f32");
-            let to = left[place..].iter_mut().step_by(rows);
-            let pair = |even: u16, odd: u16| f32::from_bits(u32::from(even) | u32::from(odd) << 16);
+            let mut to = left[place..].iter_mut().step_by(rows);
+            let are_apart = self.numbers_of_step() == 2;
+            let mut push = |even: u16, odd: u16| {
+                let (even, odd) = (u32::from(even), u32::from(odd) << 16);
+                let words = if are_apart {
+                    [even, odd]
+                } else {
+                    [even | odd; 2]
+                };
+                for word in &words[..1 + usize::from(are_apart)] {
+                    *to.next().expect("the operand has room") = f32::from_bits(*word);
+                }
+            };
             if let Some((values, _)) = source.bf16_window(row..row + 1, some.clone()) {
-                for (to, from) in to.zip(values[..some.len()].chunks(2)) {
-                    *to = pair(from[0].to_bits(), from.get(1).map_or(0, |x| x.to_bits()));
+                for from in values[..some.len()].chunks(2) {
+                    push(from[0].to_bits(), from.get(1).map_or(0, |x| x.to_bits()));
                 }
                 continue;
             }
             let (values, _) = source.window(row..row + 1, some.clone(), memory.scratch);
             let values = same::<E::Acc, f32>(values).expect("sums of bf16 are in f32");
-            for (to, from) in to.zip(values[..some.len()].chunks(2)) {
-                *to = pair(round(from[0]), from.get(1).map_or(0, |&x| round(x)));
+            for from in values[..some.len()].chunks(2) {
+                push(round(from[0]), from.get(1).map_or(0, |&x| round(x)));
             }
         }
     }
@@ -249,14 +271,16 @@ where
     ) {
         let (rows, depth) = self.0.left.size();
         assert!(
-            memory.left.len() >= rows * self.steps() && lane + self.lanes(&codes) <= WIDE,
+            memory.left.len() >= rows * self.steps() * self.numbers_of_step()
+                && lane + self.lanes(&codes) <= WIDE,
             "a product's memory is too small"
         );
         let per_step = self.0.isa.depth_of_step();
+        let of_step = self.numbers_of_step() * rows;
         for k in (0..depth).step_by(DEPTH * per_step) {
             let some = k..(k + DEPTH * per_step).min(depth);
             let part = Part {
-                left: (memory.left[k / per_step * rows..].as_ptr(), rows),
+                left: (memory.left[k / per_step * of_step..].as_ptr(), of_step),
                 rows,
                 depth: some.len(),
                 sums: (memory.sums[lane..].as_mut_ptr(), WIDE),

@@ -33,7 +33,7 @@ impl Nibbles<'_> {
     fn have_tables(&self, isa: Isa) -> bool {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 => {
+            Isa::Avx512Bf16 | Isa::AmxBf16 | Isa::AmxModel => {
                 self.block.is_multiple_of(pairs::UNIT) && crate::simd::has_avx512_bf16_and_vbmi()
             }
             _ => false,
@@ -41,9 +41,10 @@ impl Nibbles<'_> {
     }
 
     /// True where a product of so many rows is by tables: of codes that nothing else decodes, and
-    /// of one row. With more, scaling each value is faster.
+    /// of one row. With more, scaling each value is faster, but not in the order of tiles.
     fn are_by_tables(&self, isa: Isa, rows: usize) -> bool {
-        (rows == 1 || !self.is_codebook_in_pairs()) && self.have_tables(isa)
+        let is_faster = rows == 1 || !self.is_codebook_in_pairs() || isa.has_tiles();
+        is_faster && self.have_tables(isa)
     }
 
     /// Lanes of a kernel of AVX-512 for a number of rows: with few, the chains of sums of two
@@ -123,7 +124,9 @@ pub(super) unsafe fn multiply(
     #[cfg(target_arch = "x86_64")]
     if codes.are_by_tables(isa, part.rows) {
         // SAFETY: the caller's promises.
-        return unsafe { pairs::multiply(part, codes, (rows, width), k, scales) };
+        return unsafe {
+            pairs::multiply(part, codes, (rows, width), k, (scales, isa.has_tiles()))
+        };
     }
     let lanes = rows.len();
     let bytes = &codes.bytes[(rows.start * width + k) / 2..];

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use espalier_interface::format::BitOrder;
 
+use crate::matmul::Update;
 use crate::matmul::few_rows::vectors::store;
 use crate::matmul::few_rows::{LANES, Part, WIDE};
 use crate::matmul::micro::dot_pairs;
@@ -51,24 +52,30 @@ type Kernel = unsafe fn(Part<f32>, &CodeRows<'_>);
 
 /// Kernels with 1 to N rows.
 macro_rules! table {
-    ($vectors:literal, $slots:literal: $($rows:literal)+) => {
-        [$(pairs::<$rows, $vectors, $slots>),+]
+    ($vectors:literal, $slots:literal, $tiled:literal: $($rows:literal)+) => {
+        [$(pairs::<$rows, $vectors, $slots, $tiled>),+]
     };
 }
 
 const TWO: [[Kernel; MOST_ROWS_OF_TWO]; 2] = [
-    table!(2, false: 1 2 3 4 5 6 7 8),
-    table!(2, true: 1 2 3 4 5 6 7 8),
+    table!(2, false, false: 1 2 3 4 5 6 7 8),
+    table!(2, true, false: 1 2 3 4 5 6 7 8),
 ];
 const ONE: [[Kernel; 8]; 2] = [
-    table!(1, false: 9 10 11 12 13 14 15 16),
-    table!(1, true: 9 10 11 12 13 14 15 16),
+    table!(1, false, false: 9 10 11 12 13 14 15 16),
+    table!(1, true, false: 9 10 11 12 13 14 15 16),
+];
+
+const TILED: [[Kernel; 4]; 2] = [
+    table!(2, false, true: 1 2 3 4),
+    table!(2, true, true: 1 2 3 4),
 ];
 
 /// Zero points of blocks that have none.
 static NO_ZEROS: [f32; WIDE] = [0.0; WIDE];
 
-/// Multiplies a part by the rows `rows` of the weight, from element `k` of them on.
+/// Multiplies a part by the rows `rows` of the weight, from element `k` of them on; where it
+/// `is_tiled`, in the order of tiles.
 ///
 /// # Safety
 /// The CPU has AVX-512 F, BW, VBMI and BF16; the part's rows and sums have room for it.
@@ -77,7 +84,7 @@ pub unsafe fn multiply(
     codes: &Nibbles<'_>,
     (rows, width): (Range<usize>, usize),
     k: usize,
-    scales: &[f32],
+    (scales, is_tiled): (&[f32], bool),
 ) {
     let lanes = rows.len();
     let (is_split, words, per_byte) = match codes.codes.order {
@@ -129,6 +136,7 @@ pub unsafe fn multiply(
         ahead: vectors * LANES * width / per_byte,
     };
     let kernel = match part.rows {
+        rows if is_tiled => TILED[usize::from(is_split)][rows - 1],
         rows @ ..=MOST_ROWS_OF_TWO => TWO[usize::from(is_split)][rows - 1],
         rows => ONE[usize::from(is_split)][rows - MOST_ROWS_OF_TWO - 1],
     };
@@ -136,17 +144,29 @@ pub unsafe fn multiply(
     unsafe { kernel(part, &weight) };
 }
 
-/// `V` vectors of columns. `SLOTS`: codes have bytes of their own.
+/// `V` vectors of columns. `SLOTS`: codes have bytes of their own. `TILED`: sums are in the order
+/// of tiles, of which a [`UNIT`] has the depth: even and odd elements of the left operand are two
+/// chains from 0, whose sum is added.
 ///
 /// # Safety
 /// The CPU has the features; the part has `MR` rows, whose sums have room; the weight has codes
 /// and scales for the part's depth.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512bf16")]
-unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool>(
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vbmi,avx512bf16")]
+unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool, const TILED: bool>(
     part: Part<f32>,
     weight: &CodeRows<'_>,
 ) {
     let mut sums = [[_mm512_setzero_ps(); MR]; V];
+    let goes_on = TILED && part.update == Update::Accumulate;
+    if goes_on {
+        for (vector, sums) in sums.iter_mut().enumerate() {
+            for (row, sum) in sums.iter_mut().enumerate() {
+                let from = part.sums.0.wrapping_add(row * part.sums.1 + vector * LANES);
+                // SAFETY: the part's sums.
+                *sum = unsafe { _mm512_loadu_ps(from) };
+            }
+        }
+    }
     let mut tables = [[[_mm512_setzero_si512(); 2]; 4]; V];
     let (mut x, stride) = part.left;
     let (mut left, mut next, mut block) = (0, weight.left_in_block, 0);
@@ -172,6 +192,7 @@ unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool>(
             left -= UNIT;
             for (vector, sums) in sums.iter_mut().enumerate() {
                 let (line, tables) = (&lines[vector], &tables[vector]);
+                let mut chains = [[_mm512_setzero_ps(); 2]; MR];
                 for four in 0..UNIT / 8 {
                     let bits = &bits[vector][if SLOTS { 0 } else { four % 2 }];
                     let word = (unit * UNIT / 8 + four) / if SLOTS { 1 } else { 2 };
@@ -185,11 +206,24 @@ unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool>(
                     }
                     let columns = decode(line, word, bits, weight.mask, tables);
                     for (step, &pair) in columns.iter().enumerate() {
-                        for (row, sum) in sums.iter_mut().enumerate() {
-                            // SAFETY: a step of a left row.
-                            let x = unsafe { *x.add((4 * four + step) * stride + row) };
-                            *sum = dot_pairs(_mm512_set1_ps(x), pair, *sum);
+                        let x = x.wrapping_add((4 * four + step) * stride);
+                        // SAFETY: a step of a left row.
+                        let of = |at: usize| _mm512_set1_ps(unsafe { *x.add(at) });
+                        if TILED {
+                            for (row, [even, odd]) in chains.iter_mut().enumerate() {
+                                *even = dot_pairs(of(row), pair, *even);
+                                *odd = dot_pairs(of(stride / 2 + row), pair, *odd);
+                            }
+                            continue;
                         }
+                        for (row, sum) in sums.iter_mut().enumerate() {
+                            *sum = dot_pairs(of(row), pair, *sum);
+                        }
+                    }
+                }
+                if TILED {
+                    for (sum, [even, odd]) in sums.iter_mut().zip(chains) {
+                        *sum = flushed(_mm512_add_ps(*sum, flushed(_mm512_add_ps(even, odd))));
                     }
                 }
             }
@@ -200,11 +234,25 @@ unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool>(
         let (start, step) = part.sums;
         let sums_of = Part {
             sums: (start.wrapping_add(vector * LANES), step),
+            update: if goes_on {
+                Update::Overwrite
+            } else {
+                part.update
+            },
             ..part
         };
         // SAFETY: the part's sums have room.
         unsafe { store(sums_of, sums) };
     }
+}
+
+/// `x`, or the zero of its sign where it is subnormal.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn flushed(x: __m512) -> __m512 {
+    const SUBNORMAL: i32 = 0x20;
+    let is_small = _mm512_fpclass_ps_mask::<SUBNORMAL>(x);
+    _mm512_mask_and_ps(x, is_small, x, _mm512_set1_ps(-0.0))
 }
 
 /// The tables of 16 lanes from `lane` on: `tables[i]` are those of lanes `i`, `i + 4`, `i + 8` and
