@@ -191,7 +191,8 @@ impl<S: Scalar> PackedPart<'_, S> {
         }
     }
 
-    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says, without tiles of AMX.
+    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says; not for tiles of
+    /// AMX.
     fn each_tile(
         &self,
         mut micro: impl FnMut(Panel, Panel),
