@@ -4,6 +4,9 @@
 //! sums, and kernels that sum in lanes fix the number of lanes.
 #![allow(unsafe_code)] // Calls of functions compiled for detected CPU features.
 
+#[cfg(target_arch = "x86_64")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
 /// Runs `body`, compiled for AVX-512, AVX2 or the baseline, whichever this CPU has.
 ///
 /// Mark the closure `#[inline(always)]` so that its loops are compiled too, and `move` where it
@@ -37,38 +40,79 @@ pub fn prefetch<T>(values: &[T]) {
     }
 }
 
+/// Features of a CPU, each with those before it: kernels ask for them row by row.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Features {
+    Baseline = 1,
+    Avx2,
+    Avx512,
+    Avx512Bf16,
+    Avx512Bf16Vbmi,
+}
+
+/// True where this CPU has them. It is asked once.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has(features: Features) -> bool {
+    static FOUND: AtomicU8 = AtomicU8::new(0);
+    let found = match FOUND.load(Ordering::Relaxed) {
+        0 => {
+            let found = find() as u8;
+            FOUND.store(found, Ordering::Relaxed);
+            found
+        }
+        found => found,
+    };
+    found >= features as u8
+}
+
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn find() -> Features {
+    let has_avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
+    let has_avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (has_avx2, has_avx512) {
+        (false, _) => Features::Baseline,
+        (_, false) => Features::Avx2,
+        _ if !is_x86_feature_detected!("avx512bf16") => Features::Avx512,
+        _ if !is_x86_feature_detected!("avx512vbmi") => Features::Avx512Bf16,
+        _ => Features::Avx512Bf16Vbmi,
+    }
+}
+
 /// True where the CPU has the AVX-512 features of `vectorized`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && has_avx2()
+    has(Features::Avx512)
 }
 
 /// True where the CPU has those of [`has_avx512`] and AVX-512-BF16.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn has_avx512_bf16() -> bool {
-    has_avx512() && is_x86_feature_detected!("avx512bf16")
+    has(Features::Avx512Bf16)
 }
 
 /// True where the CPU has those of [`has_avx512_bf16`] and AVX-512-VBMI.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn has_avx512_bf16_and_vbmi() -> bool {
-    has_avx512_bf16() && is_x86_feature_detected!("avx512vbmi")
+    has(Features::Avx512Bf16Vbmi)
 }
 
 /// True where the CPU has AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
+    has(Features::Avx2)
 }
 
 /// # Safety
