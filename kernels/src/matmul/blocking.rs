@@ -31,8 +31,15 @@ const MOST_COLS: usize = 2048;
 pub(super) const MOST_PARTS: usize = 16;
 /// Parts of a pass where several are made.
 const PASS_PARTS: usize = 8;
-/// Either of them for tiles, so that chunks are wide.
-const TILED_PARTS: usize = 2;
+/// Either of them for tiles, of a left operand that is summed over this side: chunks are wide, the
+/// more so where rows are turned each time that they are packed.
+fn tiled_parts(left: Summed) -> usize {
+    match left {
+        Summed::Cols => 2,
+        Summed::Rows => 1,
+    }
+}
+
 /// Most rows of a task: four panels of the widest kernels, or two of tiles.
 pub(super) fn task_rows(isa: Isa) -> usize {
     if isa.has_tiles() { 2 * TILED_ROWS } else { 56 }
@@ -77,14 +84,20 @@ pub(super) struct Unit {
 }
 
 impl Blocking {
-    /// The blocking of a product of `rows` and `cols` over `depth`, for `threads` threads.
-    pub fn new([rows, cols]: [usize; 2], depth: Depth, sums: SumHome, threads: usize) -> Self {
+    /// The blocking of a product of `rows`, of an operand that is summed over the side `left`, and
+    /// `cols` over `depth`, for `threads` threads.
+    pub fn new(
+        ([rows, cols], left): ([usize; 2], Summed),
+        depth: Depth,
+        sums: SumHome,
+        threads: usize,
+    ) -> Self {
         let isa = depth.isa();
         let (parts, most_rows) = (depth.parts(), task_rows(isa));
         // Nothing that is packed is used twice.
         let is_one_block = rows <= most_rows;
         let (most_parts, pass_parts) = if isa.has_tiles() {
-            (TILED_PARTS, TILED_PARTS)
+            (tiled_parts(left), tiled_parts(left))
         } else {
             (MOST_PARTS, PASS_PARTS)
         };

@@ -12,6 +12,7 @@ use super::panel::{STRIP, TAIL};
 use super::pipeline::{BUFFERS, Order, Pipeline, Task};
 use super::product::Product;
 use super::slots::{self, Slots};
+use super::source::Summed;
 use super::task_space::ROW_GAP;
 use super::tasks::Shared;
 use super::{Isa, Scalar};
@@ -63,8 +64,11 @@ where
 {
     let depth = Depth::new(isa, depth);
     let sizes = depth.shallower(MOST_PARTS + 1).flat_map(|depth| {
-        [rows, rows.min(task_rows(isa))].map(|rows| {
-            let blocking = Blocking::new([rows, cols], depth, home, threads);
+        let sides = [Summed::Cols, Summed::Rows].into_iter();
+        let sizes =
+            sides.flat_map(|left| [rows, rows.min(task_rows(isa))].map(|rows| (rows, left)));
+        sizes.map(move |(rows, left)| {
+            let blocking = Blocking::new(([rows, cols], left), depth, home, threads);
             let space = Space::of(isa, &blocking, home, 0);
             slots::bytes::<E::Acc>(space.packed + space.kept, space.share, threads)
         })
@@ -86,7 +90,8 @@ pub(super) fn multiply<E: Element>(
     let ((rows, elements), (cols, _)) = (product.left.size(), product.right.size());
     let depth = Depth::new(product.isa, elements);
     let home = product.sums.home();
-    let blocking = Blocking::new([rows, cols], depth, home, services.threads());
+    let sizes = ([rows, cols], product.left.summed);
+    let blocking = Blocking::new(sizes, depth, home, services.threads());
     let low_rank = product.low_rank.map_or(0, |_| low_rank::SPACE);
     let space = Space::of(product.isa, &blocking, home, low_rank);
     let order = Order {
