@@ -208,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Fails where a row of [`sample`] does not become `expected` with some of the vectors that this
-    /// CPU has.
+    /// Fails where a row of [`sample`] does not become `expected` with some of the vectors that
+    /// this CPU has.
     fn check(sum: Sum<'_, bf16>, before: &[bf16], expected: &[u16]) {
         let len = before.len();
         let mut out = before.to_vec();
