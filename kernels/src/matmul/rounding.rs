@@ -144,7 +144,7 @@ mod tests {
             0 => 0x7F80_0001 | i << 31,
             1 => 0x3F80_8000 + (i << 16),
             2 => 0x7F7F_FFFF,
-            3 if i / 64 % 2 == 0 => i.wrapping_mul(2_654_435_761) & 0x807F_FFFF,
+            3 if (i / 64).is_multiple_of(2) => i.wrapping_mul(2_654_435_761) & 0x807F_FFFF,
             _ => i.wrapping_mul(2_654_435_761).rotate_left(seed),
         };
         (0..len as u32).map(|i| f32::from_bits(bits(i))).collect()

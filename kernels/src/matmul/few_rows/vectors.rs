@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::Part;
+use super::{LANES, Part};
 use crate::matmul::micro::dot_pairs;
 use crate::matmul::transpose::{turn, turn_8};
 use crate::matmul::{Isa, Update};
@@ -112,6 +112,34 @@ pub(super) unsafe fn store<const MR: usize>(part: Part<f32>, sums: &[__m512; MR]
             _mm512_storeu_ps(out, sums);
         }
     }
+}
+
+/// Reads the earlier sums of `V` vectors of columns.
+///
+/// # Safety
+/// The part's sums have `MR` rows of them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn load_sums<const MR: usize, const V: usize>(
+    part: Part<f32>,
+    sums: &mut [[__m512; MR]; V],
+) {
+    let (start, step) = part.sums;
+    for (vector, sums) in sums.iter_mut().enumerate() {
+        for (row, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *sum = unsafe { _mm512_loadu_ps(start.add(row * step + vector * LANES)) };
+        }
+    }
+}
+
+/// `x`, or the zero of its sign where it is subnormal.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(super) fn flushed(x: __m512) -> __m512 {
+    const SUBNORMAL: i32 = 0x20;
+    let is_small = _mm512_fpclass_ps_mask::<SUBNORMAL>(x);
+    _mm512_mask_and_ps(x, is_small, x, _mm512_set1_ps(-0.0))
 }
 
 /// Writes or adds the sums of 8 lanes.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use espalier_interface::format::BitOrder;
 
 use crate::matmul::Update;
-use crate::matmul::few_rows::vectors::store;
+use crate::matmul::few_rows::vectors::{flushed, load_sums, store};
 use crate::matmul::few_rows::{LANES, Part, WIDE};
 use crate::matmul::micro::dot_pairs;
 use crate::matmul::nibbles::Nibbles;
@@ -159,13 +159,8 @@ unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool, const TILED:
     let mut sums = [[_mm512_setzero_ps(); MR]; V];
     let goes_on = TILED && part.update == Update::Accumulate;
     if goes_on {
-        for (vector, sums) in sums.iter_mut().enumerate() {
-            for (row, sum) in sums.iter_mut().enumerate() {
-                let from = part.sums.0.wrapping_add(row * part.sums.1 + vector * LANES);
-                // SAFETY: the part's sums.
-                *sum = unsafe { _mm512_loadu_ps(from) };
-            }
-        }
+        // SAFETY: the part's sums.
+        unsafe { load_sums(part, &mut sums) };
     }
     let mut tables = [[[_mm512_setzero_si512(); 2]; 4]; V];
     let (mut x, stride) = part.left;
@@ -244,15 +239,6 @@ unsafe fn pairs<const MR: usize, const V: usize, const SLOTS: bool, const TILED:
         // SAFETY: the part's sums have room.
         unsafe { store(sums_of, sums) };
     }
-}
-
-/// `x`, or the zero of its sign where it is subnormal.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-fn flushed(x: __m512) -> __m512 {
-    const SUBNORMAL: i32 = 0x20;
-    let is_small = _mm512_fpclass_ps_mask::<SUBNORMAL>(x);
-    _mm512_mask_and_ps(x, is_small, x, _mm512_set1_ps(-0.0))
 }
 
 /// The tables of 16 lanes from `lane` on: `tables[i]` are those of lanes `i`, `i + 4`, `i + 8` and
