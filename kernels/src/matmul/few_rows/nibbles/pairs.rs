@@ -12,7 +12,7 @@ use espalier_interface::format::BitOrder;
 
 use crate::matmul::Update;
 use crate::matmul::few_rows::vectors::{flushed, load_sums, store};
-use crate::matmul::few_rows::{LANES, Part, WIDE};
+use crate::matmul::few_rows::{LANES, MOST_ROWS_IN_ORDER_OF_TILES, Part, WIDE};
 use crate::matmul::micro::dot_pairs;
 use crate::matmul::nibbles::Nibbles;
 
@@ -66,7 +66,7 @@ const ONE: [[Kernel; 8]; 2] = [
     table!(1, true, false: 9 10 11 12 13 14 15 16),
 ];
 
-const TILED: [[Kernel; 4]; 2] = [
+const TILED: [[Kernel; MOST_ROWS_IN_ORDER_OF_TILES]; 2] = [
     table!(2, false, true: 1 2 3 4),
     table!(2, true, true: 1 2 3 4),
 ];
