@@ -114,7 +114,7 @@ where
     E::Acc: Scalar,
 {
     let apart = |depth| sum_workspace_bytes::<E>(isa, threads, [rows, cols, depth]);
-    let both = apart(depth) + low_rank::bytes::<E::Acc>(threads);
+    let both = apart(depth) + low_rank::bytes::<E::Acc>(isa, rank, cols, threads);
     both.max(apart(rank))
 }
 
@@ -245,7 +245,8 @@ fn multiply<E: Element>(
         bias,
     } = out;
     assert!(stride >= cols, "the output's rows overlap");
-    let sums = combine.sums(isa, depth, bias.is_some());
+    let alone = bias.is_none() && low_rank.is_none();
+    let sums = combine.sums(isa, depth, alone);
     if let Sums::Beside(sum) = sums {
         assert!(sum.fits(values.len()), "what is added has another shape");
     }

@@ -59,6 +59,15 @@ pub(super) struct Tile<S> {
 }
 
 impl<S> Tile<S> {
+    /// A tile of one row.
+    #[cfg(test)]
+    pub fn of(row: &mut [S]) -> Self {
+        Tile {
+            start: row.as_mut_ptr(),
+            stride: row.len(),
+        }
+    }
+
     /// The same tile where `S` is `T`.
     pub fn cast<T>(self) -> Tile<T> {
         Tile {
@@ -105,6 +114,30 @@ pub(super) struct PackedPart<'a, S> {
     pub steps: usize,
 }
 
+/// A part of few steps, which is the whole depth of another product of the same rows and columns.
+pub(super) struct Narrow<'a, S> {
+    pub part: PackedPart<'a, S>,
+    /// [`TILED_ROWS`] rows of [`narrow_cols`] sums, which is the stride, too.
+    pub sums: Tile<S>,
+}
+
+impl<S: Scalar> Narrow<'_, S> {
+    /// The sums of a panel of rows from column `col` of the part on, as far as they are kept.
+    pub fn sums(&self, col: usize) -> Tile<S> {
+        // SAFETY: less than a row.
+        unsafe { self.sums.from(0, col % self.sums.stride) }
+    }
+}
+
+/// Columns of a narrow part whose sums are kept: those of a group, or with tiles of two panels.
+pub(super) fn narrow_cols(isa: Isa) -> usize {
+    if isa.has_tiles() {
+        2 * PANEL_COLS
+    } else {
+        GROUP_COLS
+    }
+}
+
 /// How rows of the left operand are cut into panels.
 pub(super) fn left_cut<S: Scalar>(isa: Isa) -> Cut {
     if isa.has_tiles() {
@@ -146,8 +179,9 @@ impl<S: Scalar> PackedPart<'_, S> {
     /// Computes `tile(rows, cols) (=|+=)` the product, micro-tile by micro-tile. Without an `edge`,
     /// tiles have room for whole panels of columns.
     ///
-    /// `done(rows, cols)` is called after a panel of rows is multiplied by the panels of a group of
-    /// columns ([`group_cols`]), which stay in the second-level cache for all rows.
+    /// `done(rows, cols)` is called after a panel of rows is multiplied by some columns: those of a
+    /// group of panels, which stay in the second-level cache for all rows, or one panel of tiles.
+    /// Before, the panel is multiplied by these columns of a `narrow` part, if there is one.
     ///
     /// Without tiles, what is accumulated is the part's sum; with them, its products are added to
     /// the earlier sum one after the other.
@@ -160,6 +194,7 @@ impl<S: Scalar> PackedPart<'_, S> {
         update: Update,
         mut edge: Option<&mut [S]>,
         tile: impl Fn(Panel, Panel) -> Tile<S>,
+        narrow: Option<&Narrow<'_, S>>,
         done: impl FnMut(Panel, Range<usize>),
     ) {
         let has_room = edge.is_none();
@@ -169,33 +204,59 @@ impl<S: Scalar> PackedPart<'_, S> {
                 // SAFETY: the caller's promises; the unit is this thread's only one.
                 unsafe {
                     let mut unit = tiles::amx::Amx::new();
-                    self.multiply_by_tiles(&mut unit, (update, has_room), tile, done);
+                    self.multiply_by_tiles(&mut unit, (update, has_room), tile, narrow, done);
                 }
             }
             Isa::AmxModel => {
                 let mut unit = TileModel::new();
                 // SAFETY: the caller's promises.
-                unsafe { self.multiply_by_tiles(&mut unit, (update, has_room), tile, done) };
+                unsafe {
+                    self.multiply_by_tiles(&mut unit, (update, has_room), tile, narrow, done);
+                }
             }
             _ => {
                 let micro = |a: Panel, b: Panel| {
-                    let left = &self.left[a.start * self.steps..];
-                    let sides = (left, &self.right[b.start * self.steps..]);
-                    let edge = edge.as_deref_mut();
-                    let (isa, steps, to) = (self.isa, self.steps, tile(a, b));
-                    // SAFETY: the panels of these sides; the tile is the caller's.
-                    unsafe { micro_tile(isa, (a, b), sides, steps, to, update, edge) };
+                    // SAFETY: the tile is the caller's.
+                    unsafe { self.micro((a, b), tile(a, b), update, edge.as_deref_mut()) };
                 };
-                self.each_tile(micro, done);
+                let narrow = |a: Panel, b: Panel| {
+                    if let Some(narrow) = narrow {
+                        let to = narrow.sums(b.start);
+                        // SAFETY: there is room for whole panels of a group.
+                        unsafe { narrow.part.micro((a, b), to, Update::Overwrite, None) };
+                    }
+                };
+                self.each_tile(micro, narrow, done);
             }
         }
     }
 
-    /// Calls `micro` for each tile, and `done` as [`PackedPart::multiply`] says; not for tiles of
-    /// AMX.
+    /// A micro-tile of these panels.
+    ///
+    /// # Safety
+    /// As [`micro_tile`].
+    unsafe fn micro(
+        &self,
+        (a, b): (Panel, Panel),
+        to: Tile<S>,
+        update: Update,
+        edge: Option<&mut [S]>,
+    ) {
+        let (isa, steps) = (self.isa, self.steps);
+        let sides = (
+            &self.left[a.start * steps..],
+            &self.right[b.start * steps..],
+        );
+        // SAFETY: the panels of these sides; the tile is the caller's.
+        unsafe { micro_tile(isa, (a, b), sides, steps, to, update, edge) };
+    }
+
+    /// Calls `micro` and `narrow` for each tile, and `done` as [`PackedPart::multiply`] says; not
+    /// for tiles of AMX.
     fn each_tile(
         &self,
         mut micro: impl FnMut(Panel, Panel),
+        narrow: impl Fn(Panel, Panel),
         mut done: impl FnMut(Panel, Range<usize>),
     ) {
         let (left_cut, right_cut) = (left_cut::<S>(self.isa), right_cut::<S>(self.isa));
@@ -207,6 +268,7 @@ impl<S: Scalar> PackedPart<'_, S> {
             for i in 0..left_cut.count(self.rows) {
                 let a = left_cut.panel(self.rows, i);
                 columns.clone().for_each(|b| micro(a, b));
+                columns.clone().for_each(|b| narrow(a, b));
                 let first = first / group * GROUP_COLS;
                 done(a, first..(first + GROUP_COLS).min(self.cols));
             }
@@ -284,7 +346,7 @@ pub(crate) fn multiply_into<S: Scalar>(
                 // come from detection.
                 unsafe {
                     let tile = |a: Panel, b: Panel| out.from(row + a.start, col + b.start);
-                    product.multiply(update, Some(edge), tile, |_, _| ());
+                    product.multiply(update, Some(edge), tile, None, |_, _| ());
                 }
             }
         }

@@ -26,7 +26,7 @@ fn chunk_room(isa: Isa) -> usize {
 /// cache.
 const OWN_COLS: usize = 512;
 /// Most columns of a chunk.
-const MOST_COLS: usize = 2048;
+pub(super) const MOST_COLS: usize = 2048;
 /// Parts of the depth up to which one pass is made, with the most of any instruction set.
 pub(super) const MOST_PARTS: usize = 16;
 /// Parts of a pass where several are made.

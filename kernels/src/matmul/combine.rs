@@ -44,8 +44,9 @@ impl<'a, E: Element> Combine<'a, E>
 where
     E::Acc: Scalar,
 {
-    /// Where the sums of products of `depth` by `isa` are added up.
-    pub(super) fn sums(self, isa: Isa, depth: usize, has_bias: bool) -> Sums<'a, E> {
+    /// Where the sums of products of `depth` by `isa` are added up, which may be `alone`: without
+    /// bias and product of low rank.
+    pub(super) fn sums(self, isa: Isa, depth: usize, alone: bool) -> Sums<'a, E> {
         let home = SumHome::of::<E>(isa);
         match self {
             Combine::Accumulate => {
@@ -66,7 +67,7 @@ where
                     _ if sum.residual.is_some() => Sums::Beside(sum),
                     Added::Nothing => Sums::InOutput(Update::Overwrite),
                     // The only sum is added as it is.
-                    Added::Output if is_one_sum(isa, depth) && !has_bias => {
+                    Added::Output if is_one_sum(isa, depth) && alone => {
                         Sums::InOutput(Update::Accumulate)
                     }
                     _ => Sums::Beside(sum),

@@ -22,18 +22,18 @@ pub(super) use memory::workspace_bytes;
 use memory::{Memory, room_for_scales, share};
 
 use super::bf16_model::round;
+use super::block::Tile;
 use super::blocking::LEAST_WORK;
 use super::combine::Sums;
 use super::depth::DEPTH;
 use super::nibbles::Nibbles;
 use super::panel::STRIP;
 use super::product::Product;
-use super::rounding::{Sum, store_row};
+use super::rounding::Sum;
 use super::scalar::sealed::Packed as _;
 use super::source::{Summed, same};
 use super::{Isa, Scalar, Update, each_task};
 use crate::element::Element;
-use crate::simd::vectorized;
 
 /// Most rows of a product in `dtype` that is computed here. More are faster in packed panels, as
 /// are all products without vectors and those in f64.
@@ -186,16 +186,13 @@ where
                 let (values, _) = bias.window(0..1, some.clone(), memory.added);
                 &values[..some.len()]
             });
-            let sums = memory.sums.chunks_exact_mut(WIDE).take(rows);
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (i, sums) in sums.enumerate() {
-                        let sum = sum.part(i * self.0.stride + some.start, some.len());
-                        store_row(&mut sums[..some.len()], added, sum, row(i));
-                    }
-                },
-            );
+            let sums = Tile {
+                start: memory.sums.as_mut_ptr(),
+                stride: WIDE,
+            };
+            let block = (rows, some.len());
+            // SAFETY: complete sums; columns of the output that no other thread uses.
+            unsafe { self.0.store((0, some.start), block, (sums, sum), added) };
         }
     }
 

@@ -92,7 +92,10 @@ pub(super) fn multiply<E: Element>(
     let home = product.sums.home();
     let sizes = ([rows, cols], product.left.summed);
     let blocking = Blocking::new(sizes, depth, home, services.threads());
-    let low_rank = product.low_rank.map_or(0, |_| low_rank::SPACE);
+    let low_rank = product.low_rank.map_or(0, |of| {
+        let (_, rank) = of.left.size();
+        low_rank::space(product.isa, rank, blocking.chunk())
+    });
     let space = Space::of(product.isa, &blocking, home, low_rank);
     let order = Order {
         units: blocking.units(),
@@ -114,6 +117,7 @@ pub(super) fn multiply<E: Element>(
         blocking,
         packed: Parts::new(packed),
         kept: Parts::new(kept),
+        low_rank,
     };
     let pipeline = Pipeline::new(order);
     slots.run(services, |memory| {

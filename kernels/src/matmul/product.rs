@@ -1,10 +1,9 @@
 //! A product of one launch: operands, output, and what comes of the sums.
-#![allow(unsafe_code)] // Disjoint parts of one output on several threads.
+#![allow(unsafe_code)] // Disjoint blocks of one output on several threads.
 
-use std::ops::Range;
-
+use super::block::Tile;
 use super::combine::Sums;
-use super::rounding::Sum;
+use super::rounding::{Sum, store_block};
 use super::source::{Operand, Rows};
 use super::{Isa, Scalar};
 use crate::element::Element;
@@ -68,11 +67,6 @@ where
         rank > 0 && isa.steps(rank) <= MOST_LOW_RANK_STEPS
     }
 
-    /// Whether the other product's tasks compute it then.
-    pub(super) fn is_due(this: Option<&Self>, turn: LowRankTurn) -> Option<&Self> {
-        this.filter(|low_rank| low_rank.turn == turn)
-    }
-
     /// Whether it belongs to an output of these rows, columns and elements.
     pub(super) fn fits(&self, [rows, cols]: [usize; 2], len: usize) -> bool {
         let ((left, rank), (right, right_rank)) = (self.left.size(), self.right.size());
@@ -84,13 +78,32 @@ impl<E: Element> Product<'_, E>
 where
     E::Acc: Scalar,
 {
-    /// Elements of row `row` in `cols` of the output.
+    /// The output from this row and column on.
+    ///
+    /// # Panics
+    /// Where it has none such.
+    pub(super) fn block(&self, row: usize, col: usize) -> Tile<E> {
+        Tile {
+            start: self.out.address(row * self.stride + col),
+            stride: self.stride,
+        }
+    }
+
+    /// Writes `rows` x `cols` sums, to which `bias` is added first, into the output from this row
+    /// and column on, as `sum` says.
     ///
     /// # Safety
-    /// No other live range has them.
-    #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn row(&self, row: usize, cols: Range<usize>) -> &mut [E] {
-        // SAFETY: the caller's promise.
-        unsafe { self.out.part(row * self.stride + cols.start, cols.len()) }
+    /// The sums and the output have the block, and nothing else uses it.
+    pub(super) unsafe fn store(
+        &self,
+        (row, col): (usize, usize),
+        (rows, cols): (usize, usize),
+        (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
+        bias: Option<&[E::Acc]>,
+    ) {
+        let (first, len) = (row * self.stride + col, (rows - 1) * self.stride + cols);
+        let (out, sum) = (self.block(row, col), sum.part(first, len));
+        // SAFETY: the caller's promises.
+        unsafe { store_block(sums, out, (rows, cols), bias, sum) };
     }
 }

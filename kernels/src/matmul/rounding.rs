@@ -1,4 +1,4 @@
-//! A row of sums -> the output's dtype, and what is added there.
+//! A block of sums -> the output's dtype, and what is added there.
 #![allow(unsafe_code)] // Calls of vector kernels.
 
 #[cfg(target_arch = "x86_64")]
@@ -6,9 +6,11 @@ mod vectors;
 
 use half::bf16;
 
-use super::source::{same, same_mut};
+use super::block::Tile;
+use super::source::same;
 use crate::added::Added;
 use crate::element::{Element, Real};
+use crate::simd::vectorized;
 
 /// `added + alpha p`, where `p` is a product that was rounded to the output's dtype before. The sum
 /// is in the dtype of arithmetic and is rounded in turn.
@@ -47,27 +49,59 @@ impl<E: Copy> Sum<'_, E> {
     }
 }
 
-/// Writes `sums`, to which `bias` is added first, in the output's dtype, as `sum` says.
+/// Writes a block of `rows` x `cols` sums, to which `bias` is added first, in the output's dtype, as
+/// `sum` says: it begins at the block's first element.
 ///
-/// To be called within `vectorized`, whose vectors it is compiled for.
-#[inline(always)]
-pub(super) fn store_row<E: Element>(
-    sums: &mut [E::Acc],
+/// # Safety
+/// Both tiles have the block, and nothing else uses it.
+pub(super) unsafe fn store_block<E: Element>(
+    sums: Tile<E::Acc>,
+    out: Tile<E>,
+    (rows, cols): (usize, usize),
     bias: Option<&[E::Acc]>,
     sum: Sum<'_, E>,
-    out: &mut [E],
 ) {
     if let Some(bias) = bias {
-        for (sum, &bias) in sums.iter_mut().zip(bias) {
-            *sum += bias;
+        for row in 0..rows {
+            // SAFETY: a row of the block.
+            add_row(unsafe { sums.row(row, 0, cols) }, &bias[..cols]);
         }
     }
-    let done = store_bf16(sums, sum, out);
-    let len = out.len() - done;
-    store_sum(&sums[done..], sum.part(done, len), &mut out[done..]);
+    // SAFETY: the caller's promises.
+    let done = unsafe { store_bf16(sums, out, (rows, cols), sum) };
+    if done == cols {
+        return;
+    }
+    vectorized(
+        #[inline(always)]
+        move || {
+            for row in 0..rows {
+                // SAFETY: a row of the block.
+                let (sums, to) = unsafe {
+                    (
+                        sums.row(row, done, cols - done),
+                        out.row(row, done, cols - done),
+                    )
+                };
+                store_sum(sums, sum.part(row * out.stride + done, to.len()), to);
+            }
+        },
+    );
 }
 
-/// [`store_row`] without bias, element by element.
+/// Adds a row of bias.
+pub(super) fn add_row<R: Real>(sums: &mut [R], bias: &[R]) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (sum, &bias) in sums.iter_mut().zip(bias) {
+                *sum += bias;
+            }
+        },
+    );
+}
+
+/// A row of [`store_block`] without bias, element by element.
 #[inline(always)]
 fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
     let alpha = E::Acc::from_f64(sum.alpha);
@@ -100,16 +134,22 @@ fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
     }
 }
 
-/// Stores bf16 with AVX-512; returns the number of elements done, which is 0 for other dtypes.
+/// Stores bf16 with AVX-512; returns the number of columns done, which is 0 for other dtypes.
 ///
 /// Compilers narrow vectors by stores of their truncated elements, which are slow on some
 /// processors. Here the upper halves of two vectors are gathered into one.
+///
+/// # Safety
+/// As [`store_block`].
 #[inline(always)]
-fn store_bf16<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) -> usize {
+unsafe fn store_bf16<E: Element>(
+    sums: Tile<E::Acc>,
+    out: Tile<E>,
+    block: (usize, usize),
+    sum: Sum<'_, E>,
+) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let (Some(sums), Some(out)) = (same::<E::Acc, f32>(sums), same_mut::<E, bf16>(out))
-        && crate::simd::has_avx512()
-    {
+    if E::DTYPE == bf16::DTYPE && crate::simd::has_avx512() {
         let of = |values| same::<E, bf16>(values).unwrap_or_default();
         let sum = Sum {
             alpha: sum.alpha,
@@ -120,16 +160,16 @@ fn store_bf16<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) -> us
             },
             residual: sum.residual.map(of),
         };
-        // SAFETY: the features were detected.
+        // SAFETY: the features were detected; else the caller's promises, of sums in f32.
         return unsafe {
             if crate::simd::has_avx512_bf16() {
-                vectors::by_instruction(sums, sum, out)
+                vectors::by_instruction(sums.cast(), out.cast(), block, sum)
             } else {
-                vectors::by_integers(sums, sum, out)
+                vectors::by_integers(sums.cast(), out.cast(), block, sum)
             }
         };
     }
-    let _ = (sums, sum, out);
+    let _ = (sums, out, block, sum);
     0
 }
 
@@ -150,6 +190,12 @@ mod tests {
         (0..len as u32).map(|i| f32::from_bits(bits(i))).collect()
     }
 
+    fn store(sums: &mut [f32], sum: Sum<'_, bf16>, out: &mut [bf16]) {
+        let block = (1, out.len());
+        // SAFETY: a row of each.
+        unsafe { store_block(Tile::of(sums), Tile::of(out), block, None, sum) };
+    }
+
     fn bits(values: &[bf16]) -> Vec<u16> {
         // A NaN may be any.
         let one = |x: &bf16| if x.is_nan() { 0x7FC0 } else { x.to_bits() };
@@ -162,7 +208,7 @@ mod tests {
             let mut sums = sample(len, 0);
             let expected: Vec<u16> = sums.iter().map(|&x| bf16::store(x).to_bits()).collect();
             let mut out = vec![bf16::ZERO; len];
-            store_row(&mut sums, None, Sum::PRODUCT, &mut out);
+            store(&mut sums, Sum::PRODUCT, &mut out);
             let found: Vec<u16> = out.iter().map(|x| x.to_bits()).collect();
             assert_eq!(found, expected);
         }
@@ -213,13 +259,17 @@ mod tests {
     fn check(sum: Sum<'_, bf16>, before: &[bf16], expected: &[u16]) {
         let len = before.len();
         let mut out = before.to_vec();
-        store_row(&mut sample(len, 9), None, sum, &mut out);
+        store(&mut sample(len, 9), sum, &mut out);
         assert_eq!(bits(&out), expected);
         #[cfg(target_arch = "x86_64")]
         if crate::simd::has_avx512() {
             let mut out = before.to_vec();
-            // SAFETY: the features were detected.
-            let done = unsafe { vectors::by_integers(&sample(len, 9), sum, &mut out) };
+            let mut sums = sample(len, 9);
+            let block = (1, len);
+            // SAFETY: the features were detected; a row of each.
+            let done = unsafe {
+                vectors::by_integers(Tile::of(&mut sums), Tile::of(&mut out), block, sum)
+            };
             assert_eq!(bits(&out[..done]), expected[..done]);
         }
     }

@@ -130,15 +130,6 @@ pub(super) fn same<A: Element, B: Element>(data: &[A]) -> Option<&[B]> {
         .then(|| unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), data.len()) })
 }
 
-/// [`same`], to be written.
-#[inline(always)]
-#[allow(unsafe_code)] // As there.
-pub(super) fn same_mut<A: Element, B: Element>(data: &mut [A]) -> Option<&mut [B]> {
-    // SAFETY: dtypes with equal ids are the same type.
-    (A::DTYPE == B::DTYPE)
-        .then(|| unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), data.len()) })
-}
-
 /// A matrix as one side of a product.
 pub struct Operand<'a, S> {
     /// The source of its values.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::block::{EDGE, PackedPart, Tile, group_cols, pack_left, right_cut};
+use super::block::{EDGE, Narrow, PackedPart, Tile, group_cols, pack_left, right_cut};
 use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
@@ -12,11 +12,10 @@ use super::pack::pack;
 use super::panel::{Panel, STRIP, TAIL};
 use super::pipeline::BUFFERS;
 use super::product::{LowRank, LowRankTurn, Product};
-use super::rounding::{Sum, store_row};
+use super::rounding::{Sum, add_row};
 use super::task_space::{ROW_GAP, TaskSpace};
 use super::{Scalar, Update};
 use crate::element::Element;
-use crate::simd::vectorized;
 use crate::split::Parts;
 
 /// What the threads of a product share.
@@ -31,6 +30,8 @@ where
     pub packed: Parts<'a, E::Acc>,
     /// Sums of a band and chunk, `[rows, cols + ROW_GAP]`.
     pub kept: Parts<'a, E::Acc>,
+    /// Elements of a task's memory for a product of low rank.
+    pub low_rank: usize,
 }
 
 impl<E: Element> Shared<'_, E>
@@ -74,10 +75,7 @@ where
         let (left, memory) = memory.split_at_mut(task_rows(self.product.isa) * DEPTH + TAIL);
         let (edge, memory) = memory.split_at_mut(EDGE);
         let (right, memory) = memory.split_at_mut(self.blocking.own_cols() * DEPTH);
-        let (low_rank, memory) = memory.split_at_mut(match self.product.low_rank {
-            Some(_) => low_rank::SPACE,
-            None => 0,
-        });
+        let (low_rank, memory) = memory.split_at_mut(self.low_rank);
         let (added, sums) = memory.split_at_mut(self.blocking.chunk());
         let mut space = TaskSpace {
             scratch,
@@ -85,29 +83,29 @@ where
             right,
             edge,
         };
+        let product = self.product;
         let completes = unit.parts.end == self.depth.parts();
-        let bias = self.product.bias.filter(|_| completes);
-        let added = bias.map(|bias| {
+        let bias = product.bias.filter(|_| completes).map(|bias| {
             let (values, _) = bias.window(0..1, cols.clone(), added);
             &values[..cols.len()]
         });
+        let narrow = product.low_rank.as_ref().filter(|_| completes).map(|of| {
+            let tile = (rows.clone(), cols.clone());
+            let narrow = low_rank::packed(product.isa, of, tile, low_rank, space.scratch);
+            (of, narrow)
+        });
+        let ending = Ending {
+            product,
+            bias,
+            narrow,
+        };
         let (unit, tile) = ((unit_idx, &unit), (rows, cols));
-        let both = self.product.low_rank.as_ref();
-        let is_first = unit.1.parts.start == 0;
-        if let Some(of) = LowRank::is_due(both, LowRankTurn::Before).filter(|_| is_first) {
-            low_rank::multiply(self.product, of, tile.clone(), &mut space, low_rank);
-        }
-        match self.product.sums {
-            Sums::InOutput(update) => {
-                self.sum_in_output(unit, tile.clone(), (update, added), &mut space);
-            }
+        match product.sums {
+            Sums::InOutput(update) => self.sum_in_output(unit, tile, update, &ending, &mut space),
             Sums::Beside(sum) => {
                 let sums = self.sums(unit.1, &tile, sums);
-                self.sum_beside(unit, tile.clone(), (sums, sum), added, &mut space);
+                self.sum_beside(unit, tile, (sums, sum), &ending, &mut space);
             }
-        }
-        if let Some(of) = LowRank::is_due(both, LowRankTurn::After).filter(|_| completes) {
-            low_rank::multiply(self.product, of, tile, &mut space, low_rank);
         }
     }
 
@@ -179,18 +177,13 @@ where
         &self,
         (unit_idx, unit): (usize, &Unit),
         (rows, cols): (Range<usize>, Range<usize>),
-        (first_update, added): (Update, Option<&[E::Acc]>),
+        first_update: Update,
+        ending: &Ending<'_, E>,
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
         let product = self.product;
-        let first = product
-            .out
-            .address(rows.start * product.stride + cols.start);
         // Dtypes with equal ids are the same type.
-        let out = Tile {
-            start: first.cast::<E::Acc>(),
-            stride: product.stride,
-        };
+        let out = product.block(rows.start, cols.start).cast::<E::Acc>();
         for part in unit.parts.clone() {
             let update = if part == 0 {
                 first_update
@@ -198,20 +191,29 @@ where
                 Update::Accumulate
             };
             let (packed, edge) = self.packed_part((unit_idx, unit, part), &rows, &cols, space);
-            let added = added.filter(|_| part + 1 == self.depth.parts());
-            let add = |a: Panel, some: Range<usize>| {
-                let Some(added) = added else { return };
-                for row in a.range() {
+            let is_last = part + 1 == self.depth.parts();
+            let done = |a: Panel, some: Range<usize>| {
+                if !is_last {
+                    return;
+                }
+                let added = ending.bias.map(|bias| &bias[some.clone()]);
+                for row in a.range().filter(|_| added.is_some()) {
                     // SAFETY: rows and columns of this task, which are complete.
                     let out = unsafe { out.row(row, some.start, some.len()) };
-                    add_row(out, &added[some.clone()]);
+                    add_row(out, added.unwrap_or_default());
                 }
+                let (row, col) = (rows.start + a.start, cols.start + some.start);
+                // SAFETY: as above.
+                unsafe { ending.store_narrow((row, col), (a.lanes, some.len()), some.start) };
             };
-            // SAFETY: the tile has this task's rows and columns, in bounds of the output, as `run`
-            // was promised.
-            unsafe {
-                packed.multiply(update, Some(edge), |a, b| out.from(a.start, b.start), add);
-            }
+            let narrow = ending.narrow_part().filter(|_| is_last);
+            let tile = |a: Panel, b: Panel| {
+                // SAFETY: the tile has this task's rows and columns, in bounds of the output, as
+                // `run` was promised.
+                unsafe { out.from(a.start, b.start) }
+            };
+            // SAFETY: as above.
+            unsafe { packed.multiply(update, Some(edge), tile, narrow, done) };
         }
     }
 
@@ -221,14 +223,18 @@ where
         (unit_idx, unit): (usize, &Unit),
         (rows, cols): (Range<usize>, Range<usize>),
         (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
-        added: Option<&[E::Acc]>,
+        ending: &Ending<'_, E>,
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
-        let product = self.product;
         // Where one part is all, each group of columns takes the place of the one before it.
         let place = |a: Panel, col: usize| match self.depth.parts() {
-            1 => (0, col % group_cols(product.isa)),
+            1 => (0, col % group_cols(self.product.isa)),
             _ => (a.start, col),
+        };
+        let tile = |a: Panel, col: usize| {
+            let (row, col) = place(a, col);
+            // SAFETY: the sums have these rows and columns.
+            unsafe { sums.from(row, col) }
         };
         for part in unit.parts.clone() {
             let update = if part == 0 {
@@ -238,49 +244,79 @@ where
             };
             let (packed, _) = self.packed_part((unit_idx, unit, part), &rows, &cols, space);
             let is_last = part + 1 == self.depth.parts();
-            let round = |a: Panel, some: Range<usize>| {
-                if !is_last {
-                    return;
+            let done = |a: Panel, some: Range<usize>| {
+                if is_last {
+                    let at = (rows.start + a.start, cols.start + some.start);
+                    let sums = (tile(a, some.start), sum);
+                    // SAFETY: complete sums; a block of this task's rows and columns.
+                    unsafe { ending.store(at, (a.lanes, some.len()), sums, some.start) };
                 }
-                let added = added.map(|added| &added[some.clone()]);
-                let (first, col) = place(a, some.start);
-                let to = cols.start + some.start..cols.start + some.end;
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        for (at, row) in (first..).zip(a.range()) {
-                            // SAFETY: complete sums; elements of this task's rows and columns.
-                            let (sums, out) = unsafe {
-                                (
-                                    sums.row(at, col, some.len()),
-                                    product.row(rows.start + row, to.clone()),
-                                )
-                            };
-                            let first = (rows.start + row) * product.stride + to.start;
-                            store_row(sums, added, sum.part(first, some.len()), out);
-                        }
-                    },
-                );
             };
-            let tile = |a: Panel, b: Panel| {
-                let (row, col) = place(a, b.start);
-                // SAFETY: the sums have these rows and columns.
-                unsafe { sums.from(row, col) }
-            };
+            let narrow = ending.narrow_part().filter(|_| is_last);
+            let to = |a: Panel, b: Panel| tile(a, b.start);
             // SAFETY: the sums have room for whole panels.
-            unsafe { packed.multiply(update, None, tile, round) };
+            unsafe { packed.multiply(update, None, to, narrow, done) };
         }
     }
 }
 
-/// Adds a row of bias.
-fn add_row<S: Scalar>(out: &mut [S], added: &[S]) {
-    vectorized(
-        #[inline(always)]
-        || {
-            out.iter_mut()
-                .zip(added)
-                .for_each(|(out, &added)| *out += added)
-        },
-    );
+/// What completes a task's sums.
+struct Ending<'a, E: Element>
+where
+    E::Acc: Scalar,
+{
+    product: &'a Product<'a, E>,
+    /// Added to every row before rounding.
+    bias: Option<&'a [E::Acc]>,
+    /// The product of low rank, packed.
+    narrow: Option<(&'a LowRank<'a, E>, Narrow<'a, E::Acc>)>,
+}
+
+impl<E: Element> Ending<'_, E>
+where
+    E::Acc: Scalar,
+{
+    /// The product of low rank, packed.
+    fn narrow_part(&self) -> Option<&Narrow<'_, E::Acc>> {
+        self.narrow.as_ref().map(|(_, part)| part)
+    }
+
+    /// Stores a block of sums, and that of low rank, in their turns, from this row and column of
+    /// the output on, which is column `col` of the task.
+    ///
+    /// # Safety
+    /// The sums of both are complete, and nothing else uses the block.
+    unsafe fn store(
+        &self,
+        at: (usize, usize),
+        block: (usize, usize),
+        (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
+        col: usize,
+    ) {
+        let bias = self.bias.map(|bias| &bias[col..col + block.1]);
+        let is_before = |(of, _): &(&LowRank<'_, E>, _)| of.turn == LowRankTurn::Before;
+        let low_rank_first = self.narrow.as_ref().is_some_and(is_before);
+        // SAFETY: the caller's promises.
+        unsafe {
+            if low_rank_first {
+                self.store_narrow(at, block, col);
+            }
+            self.product.store(at, block, (sums, sum), bias);
+            if !low_rank_first {
+                self.store_narrow(at, block, col);
+            }
+        }
+    }
+
+    /// Stores a block of sums of low rank, if there are any.
+    ///
+    /// # Safety
+    /// As [`Ending::store`].
+    unsafe fn store_narrow(&self, at: (usize, usize), block: (usize, usize), col: usize) {
+        if let Some((of, narrow)) = &self.narrow {
+            let sums = (narrow.sums(col), of.sum);
+            // SAFETY: the caller's promises.
+            unsafe { self.product.store(at, block, sums, None) };
+        }
+    }
 }

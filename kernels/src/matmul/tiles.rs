@@ -109,27 +109,48 @@ pub(super) unsafe fn multiply_by(
         #[cfg(target_arch = "x86_64")]
         Isa::AmxBf16 => {
             // SAFETY: the caller's promises.
-            unsafe { multiply(&mut amx::Amx::new(), steps, left, columns, update) };
+            unsafe {
+                multiply(
+                    &mut amx::Amx::new(),
+                    steps,
+                    left,
+                    columns,
+                    update,
+                    |_, _| (),
+                )
+            };
         }
         Isa::AmxModel => {
             // SAFETY: the caller's promises.
-            unsafe { multiply(&mut TileModel::new(), steps, left, columns, update) };
+            unsafe {
+                multiply(
+                    &mut TileModel::new(),
+                    steps,
+                    left,
+                    columns,
+                    update,
+                    |_, _| (),
+                )
+            };
         }
         other => unreachable!("{other:?} has no tiles"),
     }
 }
 
-/// Computes `out (=|+=) left right` over `steps` steps, whole tiles, for each panel of columns.
+/// Computes `out (=|+=) left right` over `steps` steps, whole tiles, for each panel of columns, and
+/// calls `done(unit, idx)` when the sums of panel `idx` are complete and in the first-level cache.
 ///
 /// # Safety
-/// The panels hold the steps; each `out` has room and is used by nothing else.
+/// The panels hold the steps; each `out` has room and is used by nothing else. `done` leaves the
+/// unit's shapes as they are.
 #[inline]
-pub(super) unsafe fn multiply(
-    unit: &mut impl TileUnit,
+pub(super) unsafe fn multiply<U: TileUnit>(
+    unit: &mut U,
     steps: usize,
     left: LeftPanel,
     columns: impl Iterator<Item = RightPanel> + Clone,
     update: Update,
+    mut done: impl FnMut(&mut U, usize),
 ) {
     debug_assert!(steps.is_multiple_of(TILE_STEPS) && (1..=TILED_ROWS).contains(&left.rows));
     unit.configure(left.rows);
@@ -140,7 +161,7 @@ pub(super) unsafe fn multiply(
             0 => update,
             _ => Update::Accumulate,
         };
-        for panel in columns.clone() {
+        for (idx, panel) in columns.clone().enumerate() {
             let block = match (left.rows > TILE_ROWS, panel.lanes > TILE_STEPS) {
                 (false, false) => block::<_, 1, 1>,
                 (false, true) => block::<_, 1, 2>,
@@ -149,6 +170,9 @@ pub(super) unsafe fn multiply(
             };
             // SAFETY: the caller's promises; the unit was configured for these rows.
             unsafe { block(unit, some.clone(), left, panel, update) };
+            if some.end == tiles {
+                done(unit, idx);
+            }
         }
     }
 }

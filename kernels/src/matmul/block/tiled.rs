@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{PANEL_COLS, PackedPart, Tile, left_cut, right_cut};
+use super::{Narrow, PANEL_COLS, PackedPart, Tile, left_cut, right_cut};
 use crate::element::Element;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
 use crate::matmul::tiles::{self, LeftPanel, RightPanel, TileUnit};
@@ -22,30 +22,46 @@ impl<S: Scalar> PackedPart<'_, S> {
     ///
     /// # Safety
     /// As there.
-    pub(super) unsafe fn multiply_by_tiles(
+    pub(super) unsafe fn multiply_by_tiles<U: TileUnit>(
         &self,
-        unit: &mut impl TileUnit,
+        unit: &mut U,
         (update, has_room): (Update, bool),
         tile: impl Fn(Panel, Panel) -> Tile<S>,
+        narrow: Option<&Narrow<'_, S>>,
         mut done: impl FnMut(Panel, Range<usize>),
     ) {
         assert!(S::DTYPE == f32::DTYPE, "sums of bf16 are in f32");
         let (left_cut, right_cut) = (left_cut::<S>(self.isa), right_cut::<S>(self.isa));
-        let panels = |cols: Range<usize>| {
-            let some = cols.start / PANEL_COLS..cols.end.div_ceil(PANEL_COLS);
-            some.map(|idx| right_cut.panel(self.cols, idx))
-        };
+        let panel = |idx: usize| right_cut.panel(self.cols, idx);
         let is_whole = |b: &Panel| has_room || b.lanes == b.stride;
         let group = super::group_cols(self.isa);
         for first in (0..self.cols).step_by(group) {
             let cols = first..(first + group).min(self.cols);
+            let panels = cols.start / PANEL_COLS..cols.end.div_ceil(PANEL_COLS);
             for a in (0..left_cut.count(self.rows)).map(|idx| left_cut.panel(self.rows, idx)) {
                 let left = self.left_panel(a);
-                let columns = panels(cols.clone()).filter(is_whole);
+                let narrow = narrow.map(|narrow| (narrow, narrow.part.left_panel(a)));
+                // A panel's sums are read while the unit computes the next one's.
+                let mut earlier: Option<Panel> = None;
+                let mut completed = |unit: &mut U, b: Panel| {
+                    if let Some((narrow, left)) = narrow {
+                        let (part, to) = (&narrow.part, narrow.sums(b.start).cast());
+                        let column = std::iter::once(part.right_panel(b, to));
+                        let (steps, update) = (part.steps, Update::Overwrite);
+                        // SAFETY: as below; the rows are the same, and so the unit's shapes.
+                        unsafe { tiles::multiply(unit, steps, left, column, update, |_, _| ()) };
+                    }
+                    if let Some(b) = earlier.replace(b) {
+                        done(a, b.range());
+                    }
+                };
+                let columns = panels.clone().map(panel).filter(is_whole);
                 let columns = columns.map(|b| self.right_panel(b, tile(a, b).cast()));
+                // Only the last panel may be narrow.
+                let each = |unit: &mut U, idx: usize| completed(unit, panel(panels.start + idx));
                 // SAFETY: the panels of these sides hold the steps; the tiles are the caller's.
-                unsafe { tiles::multiply(unit, self.steps, left, columns, update) };
-                for b in panels(cols.clone()).filter(|b| !is_whole(b)) {
+                unsafe { tiles::multiply(unit, self.steps, left, columns, update, each) };
+                for b in panels.clone().map(panel).filter(|b| !is_whole(b)) {
                     let mut beside = Beside([0.0; TILED_ROWS * PANEL_COLS]);
                     let to = tile(a, b).cast();
                     let near = Tile {
@@ -58,11 +74,14 @@ impl<S: Scalar> PackedPart<'_, S> {
                             copy((a, b), to, near);
                         }
                         let column = std::iter::once(self.right_panel(b, near));
-                        tiles::multiply(unit, self.steps, left, column, update);
+                        tiles::multiply(unit, self.steps, left, column, update, |_, _| ());
                         copy((a, b), near, to);
                     }
+                    completed(unit, b);
                 }
-                done(a, cols.clone());
+                if let Some(b) = earlier {
+                    done(a, b.range());
+                }
             }
         }
     }

@@ -68,7 +68,7 @@ where
             };
             // SAFETY: the sums have room for whole panels of these rows; else the caller's
             // promises.
-            unsafe { product.multiply(update, None, |_, _| sums, |_, _| ()) };
+            unsafe { product.multiply(update, None, |_, _| sums, None, |_, _| ()) };
         }
     }
 }

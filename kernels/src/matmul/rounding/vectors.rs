@@ -1,4 +1,4 @@
-//! Rows of sums -> bf16, 32 elements at a time.
+//! Blocks of sums -> bf16, 32 elements at a time.
 #![allow(unsafe_code)] // Vector intrinsics.
 
 use std::arch::x86_64::*;
@@ -7,6 +7,7 @@ use half::bf16;
 
 use super::Sum;
 use crate::added::Added;
+use crate::matmul::block::Tile;
 
 /// The upper halves of 16 and 16 numbers.
 static UPPER: [u16; 32] = {
@@ -70,67 +71,147 @@ fn widened(halves: __m512i) -> [__m512; 2] {
         .map(|some| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(some))))
 }
 
-/// Storing of rows with one way to round.
+/// What a rounded product is added to.
+#[derive(Clone, Copy)]
+struct Earlier {
+    /// The product alone is stored, as it is rounded.
+    is_nothing: bool,
+    /// Elements with the output's stride; null stands for -0, which changes no number.
+    values: *const bf16,
+}
+
+impl Earlier {
+    fn of(sum: &Sum<'_, bf16>, out: Tile<bf16>) -> Self {
+        Earlier {
+            is_nothing: matches!(sum.added, Added::Nothing) && sum.alpha == 1.0,
+            values: match sum.added {
+                Added::Nothing => std::ptr::null(),
+                Added::Output => out.start,
+                Added::Values(values) => values.as_ptr(),
+            },
+        }
+    }
+}
+
+/// Asks for the line after 32 elements: where blocks of columns follow each other, it is the next
+/// one's.
+#[inline]
+fn prefetch_next<const HINT: i32>(values: *const bf16) {
+    // SAFETY: a hint, which any address may be given to.
+    unsafe { _mm_prefetch::<HINT>(values.wrapping_add(32).cast()) };
+}
+
+/// Storing of blocks with one way to round.
 macro_rules! storing {
-    ($(#[$doc:meta])* $name:ident, $features:literal, $round:ident, $else:expr) => {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $round:ident, $else:ident) => {
         $(#[$doc])*
+        ///
+        /// # Safety
+        /// As [`super::store_block`].
         #[target_feature(enable = $features)]
-        pub fn $name(sums: &[f32], sum: Sum<'_, bf16>, out: &mut [bf16]) -> usize {
-            let whole = sums.len().min(out.len()) / 32 * 32;
-            let alpha = _mm512_set1_ps(sum.alpha as f32);
-            let is_scaled = sum.alpha != 1.0;
-            // SAFETY: 32 elements, which slices of as many are given for.
-            let load = |from: &[bf16]| widened(unsafe { _mm512_loadu_si512(from.as_ptr().cast()) });
-            for at in (0..whole).step_by(32) {
-                let (from, to) = (&sums[at..at + 32], &mut out[at..at + 32]);
-                // SAFETY: 32 numbers.
-                let [low, high] = unsafe {
-                    [_mm512_loadu_ps(from.as_ptr()), _mm512_loadu_ps(from.as_ptr().add(16))]
-                };
-                let earlier = match sum.added {
-                    Added::Nothing if !is_scaled => None,
-                    // Minus zero changes no number that is added to it.
-                    Added::Nothing => Some([_mm512_set1_ps(-0.0); 2]),
-                    Added::Output => Some(load(to)),
-                    Added::Values(values) => Some(load(&values[at..at + 32])),
-                };
-                let residual = sum.residual.map(|values| load(&values[at..at + 32]));
-                let rounded = || {
-                    let mut halves = $round(low, high)?;
-                    if let Some(earlier) = earlier {
-                        let [low, high] = widened(halves);
-                        let low = _mm512_add_ps(earlier[0], _mm512_mul_ps(alpha, low));
-                        let high = _mm512_add_ps(earlier[1], _mm512_mul_ps(alpha, high));
-                        halves = $round(low, high)?;
+        pub unsafe fn $name(
+            sums: Tile<f32>,
+            out: Tile<bf16>,
+            block: (usize, usize),
+            sum: Sum<'_, bf16>,
+        ) -> usize {
+            #[target_feature(enable = $features)]
+            unsafe fn store<const SUM: bool, const ADDED: bool, const RESIDUAL: bool>(
+                sums: Tile<f32>,
+                out: Tile<bf16>,
+                (rows, whole): (usize, usize),
+                sum: &Sum<'_, bf16>,
+            ) {
+                let added = Earlier::of(sum, out).values;
+                let residual = sum.residual.unwrap_or_default().as_ptr();
+                let alpha = _mm512_set1_ps(sum.alpha as f32);
+                for row in 0..rows {
+                    for at in (0..whole).step_by(32) {
+                        let first = row * out.stride + at;
+                        // SAFETY: elements of the block, and values that belong to it.
+                        let (from, to, load) = unsafe {
+                            (
+                                sums.start.add(row * sums.stride + at),
+                                out.start.add(first),
+                                |from: *const bf16| widened(_mm512_loadu_si512(from.add(first).cast())),
+                            )
+                        };
+                        prefetch_next::<_MM_HINT_ET0>(to);
+                        // SAFETY: 32 numbers.
+                        let [low, high] = unsafe {
+                            [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16))]
+                        };
+                        let rounded = || {
+                            let mut halves = $round(low, high)?;
+                            if SUM {
+                                let mut earlier = [_mm512_set1_ps(-0.0); 2];
+                                if ADDED {
+                                    prefetch_next::<_MM_HINT_T0>(added.wrapping_add(first));
+                                    earlier = load(added);
+                                }
+                                let [low, high] = widened(halves);
+                                let low = _mm512_add_ps(earlier[0], _mm512_mul_ps(alpha, low));
+                                let high = _mm512_add_ps(earlier[1], _mm512_mul_ps(alpha, high));
+                                halves = $round(low, high)?;
+                            }
+                            if RESIDUAL {
+                                prefetch_next::<_MM_HINT_T0>(residual.wrapping_add(first));
+                                let ([low, high], residual) = (widened(halves), load(residual));
+                                let low = _mm512_add_ps(residual[0], low);
+                                halves = $round(low, _mm512_add_ps(residual[1], high))?;
+                            }
+                            Some(halves)
+                        };
+                        match rounded() {
+                            // SAFETY: 32 elements.
+                            Some(halves) => unsafe { _mm512_storeu_si512(to.cast(), halves) },
+                            // SAFETY: as above.
+                            None => unsafe { $else(sums.from(row, at), out.from(row, at), sum.part(first, 32)) },
+                        }
                     }
-                    if let Some(residual) = residual {
-                        let [low, high] = widened(halves);
-                        let low = _mm512_add_ps(residual[0], low);
-                        halves = $round(low, _mm512_add_ps(residual[1], high))?;
-                    }
-                    Some(halves)
-                };
-                match rounded() {
-                    // SAFETY: 32 elements.
-                    Some(halves) => unsafe {
-                        _mm512_storeu_si512(to.as_mut_ptr().cast(), halves);
-                    },
-                    None => $else(from, sum.part(at, 32), to),
                 }
             }
+            let (rows, cols) = block;
+            let whole = cols / 32 * 32;
+            let earlier = Earlier::of(&sum, out);
+            let store = match (!earlier.is_nothing, !earlier.values.is_null(), sum.residual) {
+                (false, _, None) => store::<false, false, false>,
+                (false, _, Some(_)) => store::<false, false, true>,
+                (true, false, None) => store::<true, false, false>,
+                (true, false, Some(_)) => store::<true, false, true>,
+                (true, true, None) => store::<true, true, false>,
+                (true, true, Some(_)) => store::<true, true, true>,
+            };
+            // SAFETY: the caller's promises.
+            unsafe { store(sums, out, (rows, whole), &sum) };
             whole
         }
     };
 }
 
 storing! {
-    /// Stores whole vectors of 32; returns the number of elements done.
-    by_integers, "avx512f,avx512bw", round_by_integers, |_, _, _| unreachable!("all are rounded")
+    /// Stores whole vectors of 32 columns; returns the number of columns done.
+    by_integers, "avx512f,avx512bw", round_by_integers, all_are_rounded
 }
 storing! {
     /// As [`by_integers`], by the instruction that rounds.
-    by_instruction, "avx512f,avx512bw,avx512dq,avx512bf16", round_by_instruction,
-    |from: &[f32], sum: Sum<'_, bf16>, to: &mut [bf16]| {
-        by_integers(from, sum, to);
-    }
+    by_instruction, "avx512f,avx512bw,avx512dq,avx512bf16", round_by_instruction, of_subnormals
+}
+
+/// What [`round_by_integers`] leaves undone.
+///
+/// # Safety
+/// None.
+unsafe fn all_are_rounded(_: Tile<f32>, _: Tile<bf16>, _: Sum<'_, bf16>) {
+    unreachable!("all are rounded");
+}
+
+/// What [`round_by_instruction`] leaves undone, in one row.
+///
+/// # Safety
+/// As [`by_integers`] for 32 elements.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn of_subnormals(sums: Tile<f32>, out: Tile<bf16>, sum: Sum<'_, bf16>) {
+    // SAFETY: the caller's promises.
+    unsafe { by_integers(sums, out, (1, 32), sum) };
 }
