@@ -7,6 +7,7 @@ use espalier_interface::{PluginError, Result, Services};
 
 use crate::element::{Element, Real};
 use crate::lanes;
+use crate::rounded::rounded;
 use crate::simd::vectorized;
 use crate::split::{Parts, chunks_mut, rows_per_chunk};
 
@@ -147,9 +148,15 @@ pub fn cross_entropy_backward<E: Element>(
                 vectorized(
                     #[inline(always)]
                     move || {
-                        for (d, &l) in gradients.iter_mut().zip(row) {
-                            *d = E::store((l.load() - lse).exp_under_88() * scale);
-                        }
+                        rounded(
+                            gradients,
+                            #[inline(always)]
+                            |at, values| {
+                                for (value, &l) in values.iter_mut().zip(&row[at]) {
+                                    *value = (l.load() - lse).exp_under_88() * scale;
+                                }
+                            },
+                        );
                     },
                 );
                 let label = labels[t] as usize;

@@ -4,6 +4,8 @@
 //! `m_t = mean_d x_td`, `r_t = 1 / sqrt(mean_d (x_td - m_t)^2 + eps)`, `n_td = (x_td - m_t) r_t`,
 //! `y_td = n_td w_d + b_d`, rounded once.
 
+use std::ops::Range;
+
 use espalier_interface::Services;
 
 use crate::columns::add_sums;
@@ -119,27 +121,24 @@ pub fn layer_norm_backward<E: Element>(
 /// `sum_d dy_d w_d` and `sum_d dy_d w_d (x_d - m)`, in lanes.
 #[inline(always)]
 fn weighted_sums<E: Element>(x: &[E], dy: &[E], weight: &[E::Acc], mean: E::Acc) -> [E::Acc; 2] {
-    const BLOCK: usize = lanes::LANES;
-    let (mut sums, mut dots) = ([E::Acc::ZERO; BLOCK], [E::Acc::ZERO; BLOCK]);
-    let blocks = x.chunks(BLOCK).zip(dy.chunks(BLOCK));
-    for ((x, dy), w) in blocks.zip(weight.chunks(BLOCK)) {
-        let lanes = sums.iter_mut().zip(&mut dots);
-        for ((((sum, dot), &x), &dy), &w) in lanes.zip(x).zip(dy).zip(w) {
-            let g = dy.load() * w;
-            *sum += g;
-            *dot += g * (x.load() - mean);
+    let g = |at: Range<usize>, values: &mut [E::Acc]| {
+        let operands = dy[at.clone()].iter().zip(&weight[at]);
+        for (value, (dy, &w)) in values.iter_mut().zip(operands) {
+            *value = dy.load() * w;
         }
-    }
-    [sums, dots].map(
+    };
+    let sum = lanes::sum_each(x.len(), g);
+    let dot = lanes::sum_each(
+        x.len(),
         #[inline(always)]
-        |lanes| {
-            lanes::sum(
-                &lanes,
-                #[inline(always)]
-                |v| v,
-            )
+        |at, values| {
+            g(at.clone(), values);
+            for (value, x) in values.iter_mut().zip(&x[at]) {
+                *value *= x.load() - mean;
+            }
         },
-    )
+    );
+    [sum, dot]
 }
 
 /// Adds the weight's gradient: `dweight_d += sum_t dy_td n_td`, tokens in order, in spans of 64.

@@ -35,6 +35,7 @@ pub mod param_value;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
+mod rounded;
 pub mod row_norms;
 pub mod rows;
 pub mod scale_channels;

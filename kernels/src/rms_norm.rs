@@ -9,6 +9,7 @@ use espalier_interface::Services;
 use crate::added::Added;
 use crate::columns::add_sums;
 use crate::element::{Element, Real, convert_real};
+use crate::rounded::{rounded, rounded_onto};
 use crate::split::{chunks_mut, rows_per_chunk};
 use crate::{lanes, simd::vectorized};
 
@@ -86,10 +87,17 @@ pub fn rms_norm<E: Element, W: Element>(
                 let x = &x[start..start + y.len()];
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                     let r = inverse_rms(x, eps);
-                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(weight) {
-                        let w = form.factor(convert_real(w.load()));
-                        *y = E::store(form.normal(x.load() * r) * w);
-                    }
+                    rounded(
+                        y,
+                        #[inline(always)]
+                        |at, values| {
+                            let operands = x[at.clone()].iter().zip(&weight[at]);
+                            for (value, (&x, &w)) in values.iter_mut().zip(operands) {
+                                let w = form.factor(convert_real(w.load()));
+                                *value = form.normal(x.load() * r) * w;
+                            }
+                        },
+                    );
                 }
             },
         );
@@ -135,40 +143,23 @@ pub fn rms_norm_backward<E: Element, W: Element>(
                     let r = inverse_rms(x, eps);
                     let dot = weighted_dot(form, x, dy, weight);
                     let pull = dot / E::Acc::from_f64(width as f64) * r * r;
-                    let gradient = x.iter().zip(dy).zip(weight).map(
+                    rounded_onto(
+                        dx,
+                        added.part(first, width),
                         #[inline(always)]
-                        |((x, dy), w)| {
-                            let w = form.factor(convert_real(w.load()));
-                            E::store(r * (dy.load() * w - x.load() * pull))
+                        |at, values| {
+                            let operands = x[at.clone()].iter().zip(&dy[at.clone()]);
+                            let operands = operands.zip(&weight[at.clone()]);
+                            for (value, ((x, dy), w)) in values.iter_mut().zip(operands) {
+                                let w = form.factor(convert_real(w.load()));
+                                *value = r * (dy.load() * w - x.load() * pull);
+                            }
                         },
                     );
-                    store_row(gradient, added.part(first, width), dx);
                 }
             },
         );
     });
-}
-
-/// Writes rounded values, or their sums with what is added.
-#[inline(always)]
-fn store_row<E: Element>(values: impl Iterator<Item = E>, added: Added<'_, E>, out: &mut [E]) {
-    match added {
-        Added::Nothing => {
-            for (out, value) in out.iter_mut().zip(values) {
-                *out = value;
-            }
-        }
-        Added::Output => {
-            for (out, value) in out.iter_mut().zip(values) {
-                *out = E::store(out.load() + value.load());
-            }
-        }
-        Added::Values(added) => {
-            for ((out, value), added) in out.iter_mut().zip(values).zip(added) {
-                *out = E::store(added.load() + value.load());
-            }
-        }
-    }
 }
 
 /// `sum_d x_d dy_d w_d`, in lanes.
@@ -179,22 +170,15 @@ fn weighted_dot<E: Element, W: Element>(
     dy: &[E],
     weight: &[W],
 ) -> E::Acc {
-    const BLOCK: usize = lanes::LANES;
-    let mut total = [E::Acc::ZERO; BLOCK];
-    for ((x, dy), w) in x
-        .chunks(BLOCK)
-        .zip(dy.chunks(BLOCK))
-        .zip(weight.chunks(BLOCK))
-    {
-        for (((lane, &x), &dy), &w) in total.iter_mut().zip(x).zip(dy).zip(w) {
-            let w = form.factor(convert_real(w.load()));
-            *lane += dy.load() * w * x.load();
-        }
-    }
-    lanes::sum(
-        &total,
+    lanes::sum_each(
+        x.len(),
         #[inline(always)]
-        |v| v,
+        |at, values| {
+            let operands = x[at.clone()].iter().zip(&dy[at.clone()]).zip(&weight[at]);
+            for (value, ((x, dy), w)) in values.iter_mut().zip(operands) {
+                *value = dy.load() * form.factor(convert_real(w.load())) * x.load();
+            }
+        },
     )
 }
 

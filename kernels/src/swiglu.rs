@@ -8,6 +8,7 @@ use espalier_interface::Services;
 use espalier_interface::op::{GELU_CUBE, GELU_SLOPE};
 
 use crate::element::{Element, Real};
+use crate::rounded::{both_rounded, rounded};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, chunks_mut, rows_mut2};
 
@@ -81,11 +82,18 @@ fn gated<E: Element>(services: &dyn Services, form: impl Gate, gate: &[E], up: &
         vectorized(
             #[inline(always)]
             move || {
-                let end = start + y.len();
-                for ((y, &g), &u) in y.iter_mut().zip(&gate[start..end]).zip(&up[start..end]) {
-                    let g = g.load();
-                    *y = E::store(g * sigmoid(form.argument(g)) * u.load());
-                }
+                let (gate, up) = (&gate[start..][..y.len()], &up[start..][..y.len()]);
+                rounded(
+                    y,
+                    #[inline(always)]
+                    |at, values| {
+                        let inputs = gate[at.clone()].iter().zip(&up[at]);
+                        for (value, (&g, &u)) in values.iter_mut().zip(inputs) {
+                            let g = g.load();
+                            *value = g * sigmoid(form.argument(g)) * u.load();
+                        }
+                    },
+                );
             },
         );
     });
@@ -143,14 +151,23 @@ fn gated_backward<E: Element>(
                 move || {
                     let end = start + dgate.len();
                     let (gate, up, dy) = (&gate[start..end], &up[start..end], &dy[start..end]);
-                    let inputs = gate.iter().zip(up).zip(dy);
-                    for ((dg, du), ((&g, &u), &dy)) in dgate.iter_mut().zip(dup).zip(inputs) {
-                        let (g, u, dy) = (g.load(), u.load(), dy.load());
-                        let s = sigmoid(form.argument(g));
-                        let slope = E::Acc::ONE + form.slope(g) * (E::Acc::ONE - s);
-                        *dg = E::store(dy * u * s * slope);
-                        *du = E::store(dy * g * s);
-                    }
+                    both_rounded(
+                        dgate,
+                        dup,
+                        #[inline(always)]
+                        |at, dgate, dup| {
+                            let inputs = gate[at.clone()].iter().zip(&up[at.clone()]);
+                            let inputs = inputs.zip(&dy[at]);
+                            let outputs = dgate.iter_mut().zip(dup);
+                            for ((dg, du), ((&g, &u), &dy)) in outputs.zip(inputs) {
+                                let (g, u, dy) = (g.load(), u.load(), dy.load());
+                                let s = sigmoid(form.argument(g));
+                                let slope = E::Acc::ONE + form.slope(g) * (E::Acc::ONE - s);
+                                *dg = dy * u * s * slope;
+                                *du = dy * g * s;
+                            }
+                        },
+                    );
                 },
             );
         },

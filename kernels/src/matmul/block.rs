@@ -60,7 +60,6 @@ pub(super) struct Tile<S> {
 
 impl<S> Tile<S> {
     /// A tile of one row.
-    #[cfg(test)]
     pub fn of(row: &mut [S]) -> Self {
         Tile {
             start: row.as_mut_ptr(),

@@ -89,6 +89,14 @@ pub(super) unsafe fn store_block<E: Element>(
     );
 }
 
+/// Writes a row of sums, or of other values, in the output's dtype, as `sum` says.
+pub(crate) fn store_row<E: Element>(sums: &mut [E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
+    assert_eq!(sums.len(), out.len(), "a row has another length");
+    let block = (1, out.len());
+    // SAFETY: a row of each.
+    unsafe { store_block(Tile::of(sums), Tile::of(out), block, None, sum) };
+}
+
 /// Adds a row of bias.
 pub(super) fn add_row<R: Real>(sums: &mut [R], bias: &[R]) {
     vectorized(
@@ -190,12 +198,6 @@ mod tests {
         (0..len as u32).map(|i| f32::from_bits(bits(i))).collect()
     }
 
-    fn store(sums: &mut [f32], sum: Sum<'_, bf16>, out: &mut [bf16]) {
-        let block = (1, out.len());
-        // SAFETY: a row of each.
-        unsafe { store_block(Tile::of(sums), Tile::of(out), block, None, sum) };
-    }
-
     fn bits(values: &[bf16]) -> Vec<u16> {
         // A NaN may be any.
         let one = |x: &bf16| if x.is_nan() { 0x7FC0 } else { x.to_bits() };
@@ -208,7 +210,7 @@ mod tests {
             let mut sums = sample(len, 0);
             let expected: Vec<u16> = sums.iter().map(|&x| bf16::store(x).to_bits()).collect();
             let mut out = vec![bf16::ZERO; len];
-            store(&mut sums, Sum::PRODUCT, &mut out);
+            store_row(&mut sums, Sum::PRODUCT, &mut out);
             let found: Vec<u16> = out.iter().map(|x| x.to_bits()).collect();
             assert_eq!(found, expected);
         }
@@ -259,7 +261,7 @@ mod tests {
     fn check(sum: Sum<'_, bf16>, before: &[bf16], expected: &[u16]) {
         let len = before.len();
         let mut out = before.to_vec();
-        store(&mut sample(len, 9), sum, &mut out);
+        store_row(&mut sample(len, 9), sum, &mut out);
         assert_eq!(bits(&out), expected);
         #[cfg(target_arch = "x86_64")]
         if crate::simd::has_avx512() {

@@ -124,7 +124,7 @@ impl<S: Scalar, E: Element> Rows<S> for Dense<'_, E> {
 /// `data` itself where `A` is `B`.
 #[inline(always)]
 #[allow(unsafe_code)] // A cast between equal types, which generic code cannot express otherwise.
-pub(super) fn same<A: Element, B: Element>(data: &[A]) -> Option<&[B]> {
+pub(crate) fn same<A: Element, B: Element>(data: &[A]) -> Option<&[B]> {
     // SAFETY: dtypes with equal ids are the same type.
     (A::DTYPE == B::DTYPE)
         .then(|| unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), data.len()) })
