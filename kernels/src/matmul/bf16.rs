@@ -8,6 +8,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod codes;
 mod pack;
 
 pub(super) use pack::{Values, pack, round_rows, window};

@@ -26,7 +26,7 @@ use super::block::Tile;
 use super::blocking::LEAST_WORK;
 use super::combine::Sums;
 use super::depth::DEPTH;
-use super::nibbles::Nibbles;
+use super::nibbles::{Nibbles, WIDE};
 use super::panel::STRIP;
 use super::product::Product;
 use super::rounding::Sum;
@@ -52,8 +52,6 @@ fn most_rows(isa: Isa, dtype: DType) -> usize {
 pub(super) const MOST_ROWS: usize = 16;
 /// Most rows that are multiplied by codes in the order of tiles: with more, tiles are faster.
 const MOST_ROWS_IN_ORDER_OF_TILES: usize = 4;
-/// Columns of the output that are computed at a time.
-const WIDE: usize = 32;
 /// Most lanes of a vector.
 const LANES: usize = 16;
 /// Columns of a task: a multiple of `WIDE`.
@@ -170,7 +168,8 @@ where
             }
             if let Some(codes) = &codes {
                 let scales = E::Acc::as_f32(memory.scales).expect("kernels decode to f32");
-                codes.gather(some.clone(), self.0.left.size().1, scales);
+                let blocks = self.0.left.size().1 / codes.block;
+                codes.gather(some.clone(), blocks, 0..blocks, scales);
             }
             if has_tiles {
                 // SAFETY: the caller's promises.
@@ -389,4 +388,4 @@ impl<S> Part<S> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

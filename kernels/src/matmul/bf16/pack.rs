@@ -6,7 +6,7 @@ use std::ops::Range;
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512;
+use super::{avx512, codes};
 use crate::matmul::bf16_model::round;
 use crate::matmul::panel::{Cut, Panel, STRIP};
 use crate::matmul::source::{Operand, Summed, same};
@@ -68,6 +68,50 @@ pub fn pack<S: Scalar>(
     );
     let out = S::as_f32(out).expect("sums of bf16 are in f32");
     let out = out.as_mut_ptr().cast::<u32>();
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the block was just checked; values of `Isa` come from detection.
+    let is_done = unsafe {
+        let some = (lanes.clone(), depth.clone());
+        codes::pack(isa, operand, some, (cut, steps), out, scratch)
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_done = false;
+    if !is_done {
+        // SAFETY: the block was just checked.
+        unsafe {
+            pack_values(
+                isa,
+                operand,
+                (lanes, depth.clone()),
+                (cut, steps),
+                out,
+                scratch,
+            )
+        };
+    }
+    let pairs = depth.len().div_ceil(2);
+    for panel in (0..cut.count(count)).map(|idx| cut.panel(count, idx)) {
+        // SAFETY: this panel's steps beyond the depth, which tiles take as 0.
+        unsafe {
+            let to = out.add(panel.start * steps + pairs * panel.stride);
+            to.write_bytes(0, (steps - pairs) * panel.stride);
+        }
+    }
+}
+
+/// [`pack`] by the operand's values, without the zeros after the depth.
+///
+/// # Safety
+/// `out` has room for the panels.
+unsafe fn pack_values<S: Scalar>(
+    isa: Isa,
+    operand: Operand<'_, S>,
+    (lanes, depth): (Range<usize>, Range<usize>),
+    (cut, steps): (Cut, usize),
+    out: *mut u32,
+    scratch: &mut [S],
+) {
+    let count = lanes.len();
     match operand.summed {
         Summed::Cols => {
             for idx in 0..cut.count(count) {
@@ -102,14 +146,6 @@ pub fn pack<S: Scalar>(
                     }
                 }
             }
-        }
-    }
-    let pairs = depth.len().div_ceil(2);
-    for panel in (0..cut.count(count)).map(|idx| cut.panel(count, idx)) {
-        // SAFETY: this panel's steps beyond the depth, which tiles take as 0.
-        unsafe {
-            let to = out.add(panel.start * steps + pairs * panel.stride);
-            to.write_bytes(0, (steps - pairs) * panel.stride);
         }
     }
 }

@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use espalier_interface::format::BitOrder;
 
-use super::{LANES, Part, WIDE};
+use super::{LANES, Part};
 use crate::matmul::Isa;
-use crate::matmul::nibbles::Nibbles;
+use crate::matmul::nibbles::{Nibbles, WIDE};
 
 impl Nibbles<'_> {
     /// True where `isa` has kernels for these codes.
@@ -26,17 +26,6 @@ impl Nibbles<'_> {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx2 if self.is_codebook_in_pairs() => true,
             _ => self.have_tables(isa),
-        }
-    }
-
-    /// True where `isa` can look up scaled and rounded values of these codes.
-    fn have_tables(&self, isa: Isa) -> bool {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 | Isa::AmxBf16 | Isa::AmxModel => {
-                self.block.is_multiple_of(pairs::UNIT) && crate::simd::has_avx512_bf16_and_vbmi()
-            }
-            _ => false,
         }
     }
 
@@ -60,51 +49,6 @@ impl Nibbles<'_> {
     /// True where a byte holds two codes, and blocks have no zero points.
     fn is_codebook_in_pairs(&self) -> bool {
         !self.is_split() && !self.has_zeros
-    }
-
-    fn is_split(&self) -> bool {
-        matches!(self.codes.order, BitOrder::Split { .. })
-    }
-
-    /// Numbers that [`Nibbles::gather`] writes for rows of `depth` elements.
-    pub(super) fn room(&self, depth: usize) -> usize {
-        depth / self.block * WIDE * (1 + usize::from(self.has_zeros))
-    }
-
-    /// Writes the scales of at most [`WIDE`] rows of `depth` elements: those of the rows' first
-    /// blocks side by side, then those of the second. Their zero points follow in the same way.
-    pub(super) fn gather(&self, rows: Range<usize>, depth: usize, out: &mut [f32]) {
-        let count = depth / self.block;
-        let (scales, zeros) = out.split_at_mut(count * WIDE);
-        gather(rows.clone(), count, scales, |first, out| {
-            self.scales.scales(first, out)
-        });
-        if self.has_zeros {
-            gather(rows, count, zeros, |first, out| {
-                self.scales.zeros(first, out)
-            });
-        }
-    }
-}
-
-/// Writes numbers of `count` blocks of each of some rows, which `read` gives row after row, those
-/// of a block side by side.
-fn gather(rows: Range<usize>, count: usize, out: &mut [f32], read: impl Fn(usize, &mut [f32])) {
-    const RUN: usize = 256;
-    // Whole rows, or parts of one.
-    let most = (RUN / count).max(1);
-    let mut numbers = [0.0; RUN];
-    for row in rows.clone().step_by(most) {
-        let some = most.min(rows.end - row);
-        for first in (0..count).step_by(RUN) {
-            let width = (count - first).min(RUN);
-            let numbers = &mut numbers[..some * width];
-            read(row * count + first, numbers);
-            for (lane, numbers) in (row - rows.start..).zip(numbers.chunks_exact(width)) {
-                let out = out[first * WIDE..].chunks_exact_mut(WIDE);
-                out.zip(numbers).for_each(|(out, x)| out[lane] = *x);
-            }
-        }
     }
 }
 

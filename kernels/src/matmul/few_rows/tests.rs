@@ -123,7 +123,7 @@ fn dense_weights_give_the_bits_of_many_rows() {
 }
 
 /// A format of 16 values a block, `[rows, cols]`, and its bytes.
-fn codebook(
+pub(in crate::matmul) fn codebook(
     (shape, bits): ([usize; 2], u32),
     order: BitOrder,
     blocks: BlockMap,
@@ -205,7 +205,7 @@ fn packed_weights_give_the_bits_of_many_rows() {
 }
 
 /// A format with a scale and a zero point a block, `[rows, cols]`, and its bytes.
-fn affine(
+pub(in crate::matmul) fn affine(
     [rows, cols]: [usize; 2],
     bits: u32,
     order: BitOrder,

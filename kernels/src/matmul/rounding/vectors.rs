@@ -93,12 +93,12 @@ impl Earlier {
     }
 }
 
-/// Asks for the line after 32 elements: where blocks of columns follow each other, it is the next
-/// one's.
+/// Asks for the line after 32 elements of what is added: where blocks of columns follow each other,
+/// it is the next one's.
 #[inline]
-fn prefetch_next<const HINT: i32>(values: *const bf16) {
+fn prefetch_next(values: *const bf16) {
     // SAFETY: a hint, which any address may be given to.
-    unsafe { _mm_prefetch::<HINT>(values.wrapping_add(32).cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(values.wrapping_add(32).cast()) };
 }
 
 /// Storing of blocks with one way to round.
@@ -136,7 +136,6 @@ macro_rules! storing {
                                 |from: *const bf16| widened(_mm512_loadu_si512(from.add(first).cast())),
                             )
                         };
-                        prefetch_next::<_MM_HINT_ET0>(to);
                         // SAFETY: 32 numbers.
                         let [low, high] = unsafe {
                             [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16))]
@@ -146,7 +145,7 @@ macro_rules! storing {
                             if SUM {
                                 let mut earlier = [_mm512_set1_ps(-0.0); 2];
                                 if ADDED {
-                                    prefetch_next::<_MM_HINT_T0>(added.wrapping_add(first));
+                                    prefetch_next(added.wrapping_add(first));
                                     earlier = load(added);
                                 }
                                 let [low, high] = widened(halves);
@@ -155,7 +154,7 @@ macro_rules! storing {
                                 halves = $round(low, high)?;
                             }
                             if RESIDUAL {
-                                prefetch_next::<_MM_HINT_T0>(residual.wrapping_add(first));
+                                prefetch_next(residual.wrapping_add(first));
                                 let ([low, high], residual) = (widened(halves), load(residual));
                                 let low = _mm512_add_ps(residual[0], low);
                                 halves = $round(low, _mm512_add_ps(residual[1], high))?;
