@@ -42,6 +42,7 @@ mod task_space;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod threads;
+mod tile;
 mod tiles;
 mod transpose;
 

@@ -105,7 +105,7 @@ fn double_quantized_weights_equal_the_peers() {
 
 #[test]
 fn eight_bit_weights_equal_the_peers() {
-    let golden = Golden::open("int8_blockwise.safetensors");
+    let golden = Golden::open("int8_blockwise.safetensors.gz");
     let tensors = golden.tensors();
     for case in [
         "normal_64x96",

@@ -12,6 +12,7 @@ use super::depth::{DEPTH, Depth};
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
 use super::source::Operand;
+use super::tile::Tile;
 use super::tiles::{self, TileModel};
 use super::{Isa, Scalar, Update};
 
@@ -48,51 +49,6 @@ pub(super) fn group_cols(isa: Isa) -> usize {
 /// Elements of `S` that [`multiply_into`] needs: packed blocks, a strip and an edge tile.
 pub(crate) const fn space<S>() -> usize {
     columns::<S>() * DEPTH + ROWS * DEPTH + STRIP + EDGE + 2 * TAIL
-}
-
-/// The first element of some rows and columns of an output, and the elements from one row to the
-/// next.
-#[derive(Clone, Copy)]
-pub(super) struct Tile<S> {
-    pub start: *mut S,
-    pub stride: usize,
-}
-
-impl<S> Tile<S> {
-    /// A tile of one row.
-    pub fn of(row: &mut [S]) -> Self {
-        Tile {
-            start: row.as_mut_ptr(),
-            stride: row.len(),
-        }
-    }
-
-    /// The same tile where `S` is `T`.
-    pub fn cast<T>(self) -> Tile<T> {
-        Tile {
-            start: self.start.cast(),
-            stride: self.stride,
-        }
-    }
-
-    /// The tile from row `row` and column `col` on.
-    ///
-    /// # Safety
-    /// The tile has them.
-    pub unsafe fn from(self, row: usize, col: usize) -> Self {
-        // SAFETY: within the tile, by the caller's promise.
-        let start = unsafe { self.start.add(row * self.stride + col) };
-        Tile { start, ..self }
-    }
-
-    /// `len` elements of row `row` from column `col` on.
-    ///
-    /// # Safety
-    /// The tile has them, and no other live slice does.
-    pub unsafe fn row<'a>(self, row: usize, col: usize, len: usize) -> &'a mut [S] {
-        // SAFETY: the caller's promises.
-        unsafe { std::slice::from_raw_parts_mut(self.from(row, col).start, len) }
-    }
 }
 
 /// Packed rows of the left operand times packed columns of the right one, over one part of the

@@ -22,7 +22,6 @@ pub(super) use memory::workspace_bytes;
 use memory::{Memory, room_for_scales, share};
 
 use super::bf16_model::round;
-use super::block::Tile;
 use super::blocking::LEAST_WORK;
 use super::combine::Sums;
 use super::depth::DEPTH;
@@ -32,6 +31,7 @@ use super::product::Product;
 use super::rounding::Sum;
 use super::scalar::sealed::Packed as _;
 use super::source::{Summed, same};
+use super::tile::Tile;
 use super::{Isa, Scalar, Update, each_task};
 use crate::element::Element;
 

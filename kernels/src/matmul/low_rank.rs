@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use super::block::{Narrow, PANEL_COLS, PackedPart, Tile, narrow_cols, pack_left, right_cut};
+use super::block::{Narrow, PANEL_COLS, PackedPart, narrow_cols, pack_left, right_cut};
 use super::blocking::{MOST_COLS, task_rows};
 use super::depth::Depth;
 use super::pack::pack;
 use super::panel::{TAIL, TILED_ROWS};
 use super::product::LowRank;
+use super::tile::Tile;
 use super::{Isa, Scalar, slots};
 use crate::element::Element;
 

@@ -1,10 +1,10 @@
 //! A product of one launch: operands, output, and what comes of the sums.
 #![allow(unsafe_code)] // Disjoint blocks of one output on several threads.
 
-use super::block::Tile;
 use super::combine::Sums;
 use super::rounding::{Sum, store_block};
 use super::source::{Operand, Rows};
+use super::tile::Tile;
 use super::{Isa, Scalar};
 use crate::element::Element;
 use crate::split::Parts;

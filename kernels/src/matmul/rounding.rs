@@ -6,8 +6,8 @@ mod vectors;
 
 use half::bf16;
 
-use super::block::Tile;
 use super::source::same;
+use super::tile::Tile;
 use crate::added::Added;
 use crate::element::{Element, Real};
 use crate::simd::vectorized;
@@ -49,8 +49,8 @@ impl<E: Copy> Sum<'_, E> {
     }
 }
 
-/// Writes a block of `rows` x `cols` sums, to which `bias` is added first, in the output's dtype, as
-/// `sum` says: it begins at the block's first element.
+/// Writes a block of `rows` x `cols` sums, to which `bias` is added first, in the output's dtype,
+/// as `sum` says: it begins at the block's first element.
 ///
 /// # Safety
 /// Both tiles have the block, and nothing else uses it.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::block::{EDGE, Narrow, PackedPart, Tile, group_cols, pack_left, right_cut};
+use super::block::{EDGE, Narrow, PackedPart, group_cols, pack_left, right_cut};
 use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
@@ -14,6 +14,7 @@ use super::pipeline::BUFFERS;
 use super::product::{LowRank, LowRankTurn, Product};
 use super::rounding::{Sum, add_row};
 use super::task_space::{ROW_GAP, TaskSpace};
+use super::tile::Tile;
 use super::{Scalar, Update};
 use crate::element::Element;
 use crate::split::Parts;

@@ -150,7 +150,7 @@ for name in ("normal_64x96", "odd_5x37", "zero_blocks_8x128", "outliers_16x64"):
             out[key + ".q"], out[key + ".absmax"] = q.contiguous(), state.absmax.contiguous()
             out[key + ".deq"] = F.dequantize_blockwise(q, state).contiguous()
 out["code.signed"], out["code.unsigned"] = signed, unsigned
-save_file(out, "bnb/int8_blockwise.safetensors")
+save_compressed(out, "bnb/int8_blockwise.safetensors.gz")
 
 # blocks: the other block sizes, on a weight whose last block is ragged from 1024 on.
 generator = torch.Generator().manual_seed(20261121)

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{Narrow, PANEL_COLS, PackedPart, Tile, left_cut, right_cut};
+use super::{Narrow, PANEL_COLS, PackedPart, left_cut, right_cut};
 use crate::element::Element;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
+use crate::matmul::tile::Tile;
 use crate::matmul::tiles::{self, LeftPanel, RightPanel, TileUnit};
 use crate::matmul::{Scalar, Update};
 use crate::simd::vectorized;

@@ -7,10 +7,11 @@ use std::ops::Range;
 use super::memory::Memory;
 use super::{FewRows, WIDE};
 use crate::element::Element;
-use crate::matmul::block::{PackedPart, Tile, right_cut};
+use crate::matmul::block::{PackedPart, right_cut};
 use crate::matmul::depth::{DEPTH, Depth};
 use crate::matmul::pack::pack;
 use crate::matmul::panel::Cut;
+use crate::matmul::tile::Tile;
 use crate::matmul::{Scalar, Update};
 
 impl<E: Element> FewRows<'_, '_, E>

@@ -7,7 +7,7 @@ use half::bf16;
 
 use super::Sum;
 use crate::added::Added;
-use crate::matmul::block::Tile;
+use crate::matmul::tile::Tile;
 
 /// The upper halves of 16 and 16 numbers.
 static UPPER: [u16; 32] = {

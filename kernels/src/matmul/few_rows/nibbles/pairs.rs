@@ -1,5 +1,5 @@
-//! The kernels for codes with AVX-512-BF16: pairs of scaled and rounded values, which are multiplied
-//! as they are decoded.
+//! The kernels for codes with AVX-512-BF16: pairs of scaled and rounded values, which are
+//! multiplied as they are decoded.
 #![allow(unsafe_code)] // Vector intrinsics and raw rows.
 
 use std::arch::x86_64::*;
