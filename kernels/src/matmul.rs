@@ -117,7 +117,9 @@ where
     E::Acc: Scalar,
 {
     let apart = |depth| sum_workspace_bytes::<E>(isa, threads, [rows, cols, depth]);
-    let both = apart(depth) + low_rank::bytes::<E::Acc>(isa, rank, cols, threads);
+    let [low_rank, by_vectors] =
+        [isa, isa.vectors()].map(|isa| low_rank::bytes::<E::Acc>(isa, rank, cols, threads));
+    let both = apart(depth) + low_rank.max(by_vectors);
     both.max(apart(rank))
 }
 

@@ -197,11 +197,12 @@ where
                 if !is_last {
                     return;
                 }
-                let added = ending.bias.map(|bias| &bias[some.clone()]);
-                for row in a.range().filter(|_| added.is_some()) {
-                    // SAFETY: rows and columns of this task, which are complete.
-                    let out = unsafe { out.row(row, some.start, some.len()) };
-                    add_row(out, added.unwrap_or_default());
+                if let Some(bias) = ending.bias {
+                    for row in a.range() {
+                        // SAFETY: rows and columns of this task, which are complete.
+                        let out = unsafe { out.row(row, some.start, some.len()) };
+                        add_row(out, &bias[some.clone()]);
+                    }
                 }
                 let (row, col) = (rows.start + a.start, cols.start + some.start);
                 // SAFETY: as above.

@@ -71,28 +71,6 @@ fn widened(halves: __m512i) -> [__m512; 2] {
         .map(|some| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(some))))
 }
 
-/// What a rounded product is added to.
-#[derive(Clone, Copy)]
-struct Earlier {
-    /// The product alone is stored, as it is rounded.
-    is_nothing: bool,
-    /// Elements with the output's stride; null stands for -0, which changes no number.
-    values: *const bf16,
-}
-
-impl Earlier {
-    fn of(sum: &Sum<'_, bf16>, out: Tile<bf16>) -> Self {
-        Earlier {
-            is_nothing: matches!(sum.added, Added::Nothing) && sum.alpha == 1.0,
-            values: match sum.added {
-                Added::Nothing => std::ptr::null(),
-                Added::Output => out.start,
-                Added::Values(values) => values.as_ptr(),
-            },
-        }
-    }
-}
-
 /// Asks for the line after 32 elements of what is added: where blocks of columns follow each other,
 /// it is the next one's.
 #[inline]
@@ -112,29 +90,28 @@ macro_rules! storing {
         pub unsafe fn $name(
             sums: Tile<f32>,
             out: Tile<bf16>,
-            block: (usize, usize),
+            (rows, cols): (usize, usize),
             sum: Sum<'_, bf16>,
         ) -> usize {
+            // `SUM`: the rounded product is scaled, or added to the values `ADDED`.
             #[target_feature(enable = $features)]
             unsafe fn store<const SUM: bool, const ADDED: bool, const RESIDUAL: bool>(
-                sums: Tile<f32>,
-                out: Tile<bf16>,
+                (sums, out): (Tile<f32>, Tile<bf16>),
                 (rows, whole): (usize, usize),
                 sum: &Sum<'_, bf16>,
+                (added, residual): (*const bf16, *const bf16),
             ) {
-                let added = Earlier::of(sum, out).values;
-                let residual = sum.residual.unwrap_or_default().as_ptr();
                 let alpha = _mm512_set1_ps(sum.alpha as f32);
                 for row in 0..rows {
                     for at in (0..whole).step_by(32) {
                         let first = row * out.stride + at;
-                        // SAFETY: elements of the block, and values that belong to it.
-                        let (from, to, load) = unsafe {
-                            (
-                                sums.start.add(row * sums.stride + at),
-                                out.start.add(first),
-                                |from: *const bf16| widened(_mm512_loadu_si512(from.add(first).cast())),
-                            )
+                        // SAFETY: elements of the block.
+                        let (from, to) =
+                            unsafe { (sums.from(row, at).start, out.start.add(first)) };
+                        let load = |values: *const bf16| {
+                            prefetch_next(values.wrapping_add(first));
+                            // SAFETY: 32 elements of values that belong to the block.
+                            widened(unsafe { _mm512_loadu_si512(values.add(first).cast()) })
                         };
                         // SAFETY: 32 numbers.
                         let [low, high] = unsafe {
@@ -143,18 +120,17 @@ macro_rules! storing {
                         let rounded = || {
                             let mut halves = $round(low, high)?;
                             if SUM {
-                                let mut earlier = [_mm512_set1_ps(-0.0); 2];
-                                if ADDED {
-                                    prefetch_next(added.wrapping_add(first));
-                                    earlier = load(added);
-                                }
+                                // Minus zero changes no number that is added to it.
+                                let earlier = match ADDED {
+                                    true => load(added),
+                                    false => [_mm512_set1_ps(-0.0); 2],
+                                };
                                 let [low, high] = widened(halves);
                                 let low = _mm512_add_ps(earlier[0], _mm512_mul_ps(alpha, low));
                                 let high = _mm512_add_ps(earlier[1], _mm512_mul_ps(alpha, high));
                                 halves = $round(low, high)?;
                             }
                             if RESIDUAL {
-                                prefetch_next(residual.wrapping_add(first));
                                 let ([low, high], residual) = (widened(halves), load(residual));
                                 let low = _mm512_add_ps(residual[0], low);
                                 halves = $round(low, _mm512_add_ps(residual[1], high))?;
@@ -165,24 +141,33 @@ macro_rules! storing {
                             // SAFETY: 32 elements.
                             Some(halves) => unsafe { _mm512_storeu_si512(to.cast(), halves) },
                             // SAFETY: as above.
-                            None => unsafe { $else(sums.from(row, at), out.from(row, at), sum.part(first, 32)) },
+                            None => unsafe {
+                                let sum = sum.part(first, 32);
+                                $else(sums.from(row, at), out.from(row, at), sum);
+                            },
                         }
                     }
                 }
             }
-            let (rows, cols) = block;
             let whole = cols / 32 * 32;
-            let earlier = Earlier::of(&sum, out);
-            let store = match (!earlier.is_nothing, !earlier.values.is_null(), sum.residual) {
-                (false, _, None) => store::<false, false, false>,
-                (false, _, Some(_)) => store::<false, false, true>,
-                (true, false, None) => store::<true, false, false>,
-                (true, false, Some(_)) => store::<true, false, true>,
-                (true, true, None) => store::<true, true, false>,
-                (true, true, Some(_)) => store::<true, true, true>,
+            let added = match sum.added {
+                Added::Nothing => None,
+                Added::Output => Some(out.start.cast_const()),
+                Added::Values(values) => Some(values.as_ptr()),
             };
+            let is_sum = added.is_some() || sum.alpha != 1.0;
+            let store = match (is_sum, added.is_some(), sum.residual.is_some()) {
+                (false, _, false) => store::<false, false, false>,
+                (false, _, true) => store::<false, false, true>,
+                (true, false, false) => store::<true, false, false>,
+                (true, false, true) => store::<true, false, true>,
+                (true, true, false) => store::<true, true, false>,
+                (true, true, true) => store::<true, true, true>,
+            };
+            let added = added.unwrap_or(std::ptr::null());
+            let values = (added, sum.residual.unwrap_or_default().as_ptr());
             // SAFETY: the caller's promises.
-            unsafe { store(sums, out, (rows, whole), &sum) };
+            unsafe { store((sums, out), (rows, whole), &sum, values) };
             whole
         }
     };
