@@ -28,6 +28,7 @@ mod isa;
 mod low_rank;
 mod many_rows;
 mod micro;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod nibbles;
 mod pack;
 mod panel;

@@ -129,6 +129,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                     row: ROW_BYTES,
                     tile: a.lanes * ROW_BYTES,
                     rows: a.lanes,
+                    is_operand: false,
                 };
                 let columns = right.panels_of(&cols).map(|b| RightPanel {
                     start: right.panel(before, steps, b, 0..steps).as_ptr().cast(),
@@ -188,6 +189,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                 row: ROW * size_of::<S>(),
                 tile: ROW_BYTES,
                 rows: count,
+                is_operand: false,
             };
             let columns = self.panels().map(|b| RightPanel {
                 start: self.panel(0, all, b, steps.clone()).as_ptr().cast(),

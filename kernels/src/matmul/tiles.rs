@@ -62,6 +62,9 @@ pub(super) trait TileUnit {
     /// As [`TileUnit::load`]; no one else uses them.
     unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize);
 
+    /// Asks for a line of each of `rows` rows, `stride` bytes apart, at any address.
+    fn ask_for(&self, from: *const u8, stride: usize, rows: usize);
+
     /// Adds the product of tiles `A` and `B` to tile `C`.
     ///
     /// # Safety
@@ -80,6 +83,9 @@ pub(super) struct LeftPanel {
     pub tile: usize,
     /// Number of rows, 1 to [`TILED_ROWS`].
     pub rows: usize,
+    /// The rows are the operand's own: those of the next pass, or of the next panel, are asked for
+    /// meanwhile, a tile with each panel of columns.
+    pub is_operand: bool,
 }
 
 /// A panel of columns in pairs, 16 or 32 lanes, and where its product goes.
@@ -170,6 +176,15 @@ pub(super) unsafe fn multiply<U: TileUnit>(
             };
             // SAFETY: the caller's promises; the unit was configured for these rows.
             unsafe { block(unit, some.clone(), left, panel, update) };
+            if left.is_operand && idx < PASS {
+                let next = if some.end < tiles {
+                    some.end * ROW_BYTES
+                } else {
+                    left.rows * left.row
+                };
+                let from = left.start.wrapping_add(next + idx * ROW_BYTES);
+                unit.ask_for(from, left.row, left.rows);
+            }
             if some.end == tiles {
                 done(unit, idx);
             }

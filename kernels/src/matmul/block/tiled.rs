@@ -99,6 +99,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                     row: stride * size_of::<bf16>(),
                     tile: ROW_BYTES,
                     rows,
+                    is_operand: true,
                 }
             }
             None => {
@@ -109,6 +110,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                     row: ROW_BYTES,
                     tile: rows * ROW_BYTES,
                     rows,
+                    is_operand: false,
                 }
             }
         }

@@ -106,8 +106,9 @@ macro_rules! storing {
                     for at in (0..whole).step_by(32) {
                         let first = row * out.stride + at;
                         // SAFETY: elements of the block.
-                        let (from, to) =
-                            unsafe { (sums.from(row, at).start, out.start.add(first)) };
+                        let from = unsafe { sums.from(row, at).start };
+                        // SAFETY: as above.
+                        let to = unsafe { out.start.add(first) };
                         let load = |values: *const bf16| {
                             prefetch_next(values.wrapping_add(first));
                             // SAFETY: 32 elements of values that belong to the block.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // The instructions.
 
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::marker::PhantomData;
 
 use super::{TileShapes, TileUnit};
@@ -64,6 +65,14 @@ impl TileUnit for Amx {
         unsafe {
             asm!("tilestored [{to} + {stride}*1], tmm{t}", t = const T, to = in(reg) to,
                 stride = in(reg) stride, options(nostack));
+        }
+    }
+
+    #[inline]
+    fn ask_for(&self, from: *const u8, stride: usize, rows: usize) {
+        for row in 0..rows {
+            // SAFETY: a hint, which any address may be given to.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(row * stride).cast()) };
         }
     }
 
