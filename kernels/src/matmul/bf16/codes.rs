@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use espalier_interface::format::BitOrder;
 
-use crate::matmul::nibbles::tables::{CodeRows, LINE, UNIT, bits_of, decode, load, scale};
+use crate::matmul::nibbles::tables::{CodeRows, LINE, UNIT, bits_of, decode, load, scale, scaled};
 use crate::matmul::nibbles::{Nibbles, WIDE};
 use crate::matmul::panel::Cut;
 use crate::matmul::source::{Operand, Summed};
@@ -187,7 +187,7 @@ unsafe fn pack_columns(
             // SAFETY: the panels have this step, the rows codes and numbers for all lanes.
             unsafe {
                 let to = (out.add(at), 2 * LANES * steps);
-                store(codes, [Some(row(even)), odd], lanes.clone(), to);
+                store(codes, (row(even), odd), lanes.clone(), to);
             }
         }
     }
@@ -214,27 +214,22 @@ struct CodeRow {
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512bf16")]
 unsafe fn store_columns<const SLOTS: bool>(
     codes: &Nibbles<'_>,
-    rows: [Option<CodeRow>; 2],
+    (even, odd): (CodeRow, Option<CodeRow>),
     columns: Range<usize>,
     (out, step): (*mut u32, usize),
 ) {
     // SAFETY: 16 values of the table.
     let numbers = unsafe { _mm512_loadu_ps(codes.table.as_ptr()) };
-    let scaled = |row: Option<CodeRow>, block: usize| {
-        row.map_or(_mm512_setzero_ps(), |row| {
-            // SAFETY: the block's numbers.
-            let [scale, zero] = unsafe {
-                [
-                    *row.scales.add(block),
-                    row.zeros.map_or(0.0, |zeros| *zeros.add(block)),
-                ]
-            };
-            let shifted = _mm512_sub_ps(numbers, _mm512_set1_ps(zero));
-            _mm512_mul_ps(shifted, _mm512_set1_ps(scale))
-        })
+    let values = |row: CodeRow, block: usize| {
+        // SAFETY: the block's numbers.
+        let [scale, zero] = unsafe {
+            [
+                *row.scales.add(block),
+                row.zeros.map_or(0.0, |zeros| *zeros.add(block)),
+            ]
+        };
+        scaled(numbers, scale, zero)
     };
-    let [even, odd] = rows;
-    let Some(even) = even else { return };
     let odd_codes = odd.unwrap_or(even);
     let mask = _mm512_set1_epi16(i16::from(codes.codes.mask()));
     let of_odd = _mm512_set1_epi32(0x0010_0000);
@@ -248,7 +243,8 @@ unsafe fn store_columns<const SLOTS: bool>(
     for column in columns.clone().step_by(UNIT) {
         if column == columns.start || column.is_multiple_of(codes.block) {
             let block = column / codes.block - columns.start / codes.block;
-            let halves = _mm512_cvtne2ps_pbh(scaled(odd, block), scaled(Some(even), block));
+            let odd_values = odd.map_or(_mm512_setzero_ps(), |odd| values(odd, block));
+            let halves = _mm512_cvtne2ps_pbh(odd_values, values(even, block));
             // SAFETY: both are 512 bits that are all valid.
             table = unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) };
         }

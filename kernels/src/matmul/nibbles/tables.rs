@@ -103,6 +103,14 @@ impl<'a> CodeRows<'a> {
     }
 }
 
+/// The values of a block's codes, from the numbers of its codebook.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn scaled(numbers: __m512, scale: f32, zero: f32) -> __m512 {
+    let shifted = _mm512_sub_ps(numbers, _mm512_set1_ps(zero));
+    _mm512_mul_ps(shifted, _mm512_set1_ps(scale))
+}
+
 /// The tables of 16 lanes from `lane` on: `tables[i]` are those of lanes `i`, `i + 4`, `i + 8` and
 /// `i + 12`.
 ///
@@ -124,10 +132,7 @@ pub unsafe fn scale(
             scales.add(block * WIDE + lane),
             zeros.add(block * weight.zeros_step + lane),
         );
-        let value = |lane: usize| {
-            let [scale, zero] = [scales, zeros].map(|from| _mm512_set1_ps(*from.add(lane)));
-            _mm512_mul_ps(_mm512_sub_ps(table, zero), scale)
-        };
+        let value = |lane: usize| scaled(table, *scales.add(lane), *zeros.add(lane));
         for (i, tables) in tables.iter_mut().enumerate() {
             for (half, table) in tables.iter_mut().enumerate() {
                 let first = i + 8 * half;
