@@ -13,7 +13,7 @@ use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
 use super::source::Operand;
 use super::tile::Tile;
-use super::tiles::{self, TileModel};
+use super::tiles::{self, Hints, TileModel};
 use super::{Isa, Scalar, Update};
 
 /// Rows of the left operand that a small product packs at a time.
@@ -67,6 +67,8 @@ pub(super) struct PackedPart<'a, S> {
     pub cols: usize,
     /// Steps of the part.
     pub steps: usize,
+    /// What tiles ask for meanwhile.
+    pub hints: Hints,
 }
 
 /// A part of few steps, which is the whole depth of another product of the same rows and columns.
@@ -296,6 +298,7 @@ pub(crate) fn multiply_into<S: Scalar>(
                     right: packed_right,
                     cols: some_cols.len(),
                     steps,
+                    hints: Hints::default(),
                 };
                 // SAFETY: rows and columns of `out`, which is borrowed here alone; values of `Isa`
                 // come from detection.

@@ -28,7 +28,7 @@ use super::depth::DEPTH;
 use super::nibbles::{Nibbles, WIDE};
 use super::panel::STRIP;
 use super::product::Product;
-use super::rounding::Sum;
+use super::rounding::{Addend, Sum, add_bias};
 use super::scalar::sealed::Packed as _;
 use super::source::{Summed, same};
 use super::tile::Tile;
@@ -191,7 +191,13 @@ where
             };
             let block = (rows, some.len());
             // SAFETY: complete sums; columns of the output that no other thread uses.
-            unsafe { self.0.store((0, some.start), block, (sums, sum), added) };
+            unsafe {
+                if let Some(bias) = added {
+                    add_bias(sums, rows, bias);
+                }
+                let product = Addend { sums, sum };
+                self.0.store((0, some.start), block, product, None);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use super::pack::pack;
 use super::panel::{TAIL, TILED_ROWS};
 use super::product::LowRank;
 use super::tile::Tile;
+use super::tiles::Hints;
 use super::{Isa, Scalar, slots};
 use crate::element::Element;
 
@@ -57,6 +58,7 @@ where
             right,
             cols: width,
             steps,
+            hints: Hints::default(),
         },
         sums: Tile {
             start: sums.as_mut_ptr(),

@@ -118,6 +118,7 @@ pub(super) fn multiply<E: Element>(
         packed: Parts::new(packed),
         kept: Parts::new(kept),
         low_rank,
+        threads: most,
     };
     let pipeline = Pipeline::new(order);
     slots.run(services, |memory| {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Disjoint blocks of one output on several threads.
 
 use super::combine::Sums;
-use super::rounding::{Sum, store_block};
+use super::rounding::{Addend, Sum, store_block};
 use super::source::{Operand, Rows};
 use super::tile::Tile;
 use super::{Isa, Scalar};
@@ -89,8 +89,8 @@ where
         }
     }
 
-    /// Writes `rows` x `cols` sums, to which `bias` is added first, into the output from this row
-    /// and column on, as `sum` says.
+    /// Writes `rows` x `cols` sums, and others after them, into the output from this row and column
+    /// on. What they are added to begins where the output does.
     ///
     /// # Safety
     /// The sums and the output have the block, and nothing else uses it.
@@ -98,12 +98,15 @@ where
         &self,
         (row, col): (usize, usize),
         (rows, cols): (usize, usize),
-        (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
-        bias: Option<&[E::Acc]>,
+        first: Addend<'_, E>,
+        second: Option<Addend<'_, E>>,
     ) {
-        let (first, len) = (row * self.stride + col, (rows - 1) * self.stride + cols);
-        let (out, sum) = (self.block(row, col), sum.part(first, len));
+        let (start, len) = (row * self.stride + col, (rows - 1) * self.stride + cols);
+        let out = self.block(row, col);
         // SAFETY: the caller's promises.
-        unsafe { store_block(sums, out, (rows, cols), bias, sum) };
+        unsafe {
+            let second = second.map(|of| of.from((0, 0), start, len));
+            store_block(first.from((0, 0), start, len), second, out, (rows, cols));
+        }
     }
 }

@@ -49,26 +49,75 @@ impl<E: Copy> Sum<'_, E> {
     }
 }
 
-/// Writes a block of `rows` x `cols` sums, to which `bias` is added first, in the output's dtype,
-/// as `sum` says: it begins at the block's first element.
-///
-/// # Safety
-/// Both tiles have the block, and nothing else uses it.
-pub(super) unsafe fn store_block<E: Element>(
-    sums: Tile<E::Acc>,
-    out: Tile<E>,
-    (rows, cols): (usize, usize),
-    bias: Option<&[E::Acc]>,
-    sum: Sum<'_, E>,
-) {
-    if let Some(bias) = bias {
-        for row in 0..rows {
-            // SAFETY: a row of the block.
-            add_row(unsafe { sums.row(row, 0, cols) }, &bias[..cols]);
+/// A block of sums, and what the output is of them.
+#[derive(Clone, Copy)]
+pub(super) struct Addend<'a, E: Element> {
+    /// The sums.
+    pub sums: Tile<E::Acc>,
+    /// What is added, from the block's first element on.
+    pub sum: Sum<'a, E>,
+}
+
+impl<'a, E: Element> Addend<'a, E> {
+    /// The same for rows and columns from these on, `first` elements on in the output.
+    ///
+    /// # Safety
+    /// The sums have them.
+    pub unsafe fn from(self, (row, col): (usize, usize), first: usize, len: usize) -> Self {
+        Addend {
+            // SAFETY: the caller's promise.
+            sums: unsafe { self.sums.from(row, col) },
+            sum: self.sum.part(first, len),
         }
     }
+
+    /// The same of bf16.
+    fn bf16(self) -> Addend<'a, bf16> {
+        let of = |values| same::<E, bf16>(values).unwrap_or_default();
+        let Sum {
+            alpha,
+            added,
+            residual,
+        } = self.sum;
+        let added = match added {
+            Added::Nothing => Added::Nothing,
+            Added::Output => Added::Output,
+            Added::Values(values) => Added::Values(of(values)),
+        };
+        Addend {
+            sums: self.sums.cast(),
+            sum: Sum {
+                alpha,
+                added,
+                residual: residual.map(of),
+            },
+        }
+    }
+}
+
+/// Writes a block of `rows` x `cols` in the output's dtype: what comes of the first sums, then of
+/// the second ones, if there are any. It begins at the block's first element.
+///
+/// # Safety
+/// All tiles have the block, and nothing else uses it.
+pub(super) unsafe fn store_block<E: Element>(
+    first: Addend<'_, E>,
+    second: Option<Addend<'_, E>>,
+    out: Tile<E>,
+    (rows, cols): (usize, usize),
+) {
+    if let Some(second) = second
+        && !matches!(second.sum.added, Added::Output)
+    {
+        // SAFETY: the caller's promises.
+        unsafe {
+            store_block(first, None, out, (rows, cols));
+            store_block(second, None, out, (rows, cols));
+        }
+        return;
+    }
     // SAFETY: the caller's promises.
-    let done = unsafe { store_bf16(sums, out, (rows, cols), sum) };
+    let done = unsafe { store_bf16(first, second, out, (rows, cols)) };
     if done == cols {
         return;
     }
@@ -76,14 +125,14 @@ pub(super) unsafe fn store_block<E: Element>(
         #[inline(always)]
         move || {
             for row in 0..rows {
+                let (at, len) = (row * out.stride + done, cols - done);
                 // SAFETY: a row of the block.
-                let (sums, to) = unsafe {
-                    (
-                        sums.row(row, done, cols - done),
-                        out.row(row, done, cols - done),
-                    )
-                };
-                store_sum(sums, sum.part(row * out.stride + done, to.len()), to);
+                let to = unsafe { out.row(row, done, len) };
+                for Addend { sums, sum } in std::iter::once(first).chain(second) {
+                    // SAFETY: as above.
+                    let sums = unsafe { sums.row(row, done, len) };
+                    store_sum(sums, sum.part(at, len), to);
+                }
             }
         },
     );
@@ -92,13 +141,24 @@ pub(super) unsafe fn store_block<E: Element>(
 /// Writes a row of sums, or of other values, in the output's dtype, as `sum` says.
 pub(crate) fn store_row<E: Element>(sums: &mut [E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
     assert_eq!(sums.len(), out.len(), "a row has another length");
-    let block = (1, out.len());
+    let (block, sums) = ((1, out.len()), Tile::of(sums));
     // SAFETY: a row of each.
-    unsafe { store_block(Tile::of(sums), Tile::of(out), block, None, sum) };
+    unsafe { store_block(Addend { sums, sum }, None, Tile::of(out), block) };
+}
+
+/// Adds a bias to each of some rows of sums.
+///
+/// # Safety
+/// The sums have the rows, as long as the bias, and nothing else uses them.
+pub(super) unsafe fn add_bias<R: Real>(sums: Tile<R>, rows: usize, bias: &[R]) {
+    for row in 0..rows {
+        // SAFETY: the caller's promises.
+        add_row(unsafe { sums.row(row, 0, bias.len()) }, bias);
+    }
 }
 
 /// Adds a row of bias.
-pub(super) fn add_row<R: Real>(sums: &mut [R], bias: &[R]) {
+fn add_row<R: Real>(sums: &mut [R], bias: &[R]) {
     vectorized(
         #[inline(always)]
         || {
@@ -109,7 +169,7 @@ pub(super) fn add_row<R: Real>(sums: &mut [R], bias: &[R]) {
     );
 }
 
-/// A row of [`store_block`] without bias, element by element.
+/// A row of [`store_block`], element by element.
 #[inline(always)]
 fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
     let alpha = E::Acc::from_f64(sum.alpha);
@@ -151,33 +211,24 @@ fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
 /// As [`store_block`].
 #[inline(always)]
 unsafe fn store_bf16<E: Element>(
-    sums: Tile<E::Acc>,
+    first: Addend<'_, E>,
+    second: Option<Addend<'_, E>>,
     out: Tile<E>,
     block: (usize, usize),
-    sum: Sum<'_, E>,
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if E::DTYPE == bf16::DTYPE && crate::simd::has_avx512() {
-        let of = |values| same::<E, bf16>(values).unwrap_or_default();
-        let sum = Sum {
-            alpha: sum.alpha,
-            added: match sum.added {
-                Added::Nothing => Added::Nothing,
-                Added::Output => Added::Output,
-                Added::Values(values) => Added::Values(of(values)),
-            },
-            residual: sum.residual.map(of),
-        };
+        let (first, second) = (first.bf16(), second.map(Addend::bf16));
         // SAFETY: the features were detected; else the caller's promises, of sums in f32.
         return unsafe {
             if crate::simd::has_avx512_bf16() {
-                vectors::by_instruction(sums.cast(), out.cast(), block, sum)
+                vectors::by_instruction(first, second, out.cast(), block)
             } else {
-                vectors::by_integers(sums.cast(), out.cast(), block, sum)
+                vectors::by_integers(first, second, out.cast(), block)
             }
         };
     }
-    let _ = (sums, out, block, sum);
+    let _ = (first, second, out, block);
     0
 }
 
@@ -267,11 +318,10 @@ mod tests {
         if crate::simd::has_avx512() {
             let mut out = before.to_vec();
             let mut sums = sample(len, 9);
-            let block = (1, len);
+            let (block, sums) = ((1, len), Tile::of(&mut sums));
+            let addend = Addend { sums, sum };
             // SAFETY: the features were detected; a row of each.
-            let done = unsafe {
-                vectors::by_integers(Tile::of(&mut sums), Tile::of(&mut out), block, sum)
-            };
+            let done = unsafe { vectors::by_integers(addend, None, Tile::of(&mut out), block) };
             assert_eq!(bits(&out[..done]), expected[..done]);
         }
     }

@@ -13,7 +13,7 @@ use super::micro::{Kernel, ROW};
 use super::pack::pack;
 use super::panel::{Cut, Panel, ROW_BYTES, TAIL, TILE_STEPS};
 use super::source::Operand;
-use super::tiles::{self, LeftPanel, RightPanel};
+use super::tiles::{self, Hints, LeftPanel, RightPanel};
 use super::{Isa, Scalar, Update, bf16};
 
 /// Lanes of a side are stored as a multiple of as many.
@@ -129,7 +129,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                     row: ROW_BYTES,
                     tile: a.lanes * ROW_BYTES,
                     rows: a.lanes,
-                    is_operand: false,
+                    hints: Hints::default(),
                 };
                 let columns = right.panels_of(&cols).map(|b| RightPanel {
                     start: right.panel(before, steps, b, 0..steps).as_ptr().cast(),
@@ -189,7 +189,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                 row: ROW * size_of::<S>(),
                 tile: ROW_BYTES,
                 rows: count,
-                is_operand: false,
+                hints: Hints::default(),
             };
             let columns = self.panels().map(|b| RightPanel {
                 start: self.panel(0, all, b, steps.clone()).as_ptr().cast(),

@@ -1,20 +1,27 @@
 //! The tasks of a product: columns to pack, and rows to multiply by what is packed.
 #![allow(unsafe_code)] // Disjoint parts of one output and of one workspace on several threads.
 
+mod ending;
+
 use std::ops::Range;
 
-use super::block::{EDGE, Narrow, PackedPart, group_cols, pack_left, right_cut};
+use half::bf16;
+
+use self::ending::Ending;
+use super::block::{EDGE, PackedPart, group_cols, pack_left, right_cut};
 use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
 use super::low_rank;
 use super::pack::pack;
-use super::panel::{Panel, STRIP, TAIL};
+use super::panel::{Panel, ROW_BYTES, STRIP, TAIL};
 use super::pipeline::BUFFERS;
-use super::product::{LowRank, LowRankTurn, Product};
-use super::rounding::{Sum, add_row};
+use super::product::Product;
+use super::rounding::{Addend, Sum, add_bias};
+use super::source::Summed;
 use super::task_space::{ROW_GAP, TaskSpace};
 use super::tile::Tile;
+use super::tiles::{Hints, Lines};
 use super::{Scalar, Update};
 use crate::element::Element;
 use crate::split::Parts;
@@ -33,6 +40,17 @@ where
     pub kept: Parts<'a, E::Acc>,
     /// Elements of a task's memory for a product of low rank.
     pub low_rank: usize,
+    pub threads: usize,
+}
+
+/// Some rows and columns of a unit: those of a task that multiplies.
+struct Portion {
+    unit_idx: usize,
+    unit: Unit,
+    /// The task's among those of the unit.
+    idx: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
 }
 
 impl<E: Element> Shared<'_, E>
@@ -68,10 +86,10 @@ where
 
     /// Multiplies some rows by the packed columns.
     pub fn multiply(&self, unit_idx: usize, idx: usize, memory: &mut [E::Acc]) {
-        let unit = self.blocking.unit(unit_idx);
-        let Some((rows, cols)) = self.blocking.task(&unit, idx) else {
+        let Some(portion) = self.portion(unit_idx, idx) else {
             return;
         };
+        let Portion { rows, cols, .. } = &portion;
         let (scratch, memory) = memory.split_at_mut(STRIP);
         let (left, memory) = memory.split_at_mut(task_rows(self.product.isa) * DEPTH + TAIL);
         let (edge, memory) = memory.split_at_mut(EDGE);
@@ -85,7 +103,7 @@ where
             edge,
         };
         let product = self.product;
-        let completes = unit.parts.end == self.depth.parts();
+        let completes = portion.unit.parts.end == self.depth.parts();
         let bias = product.bias.filter(|_| completes).map(|bias| {
             let (values, _) = bias.window(0..1, cols.clone(), added);
             &values[..cols.len()]
@@ -100,23 +118,55 @@ where
             bias,
             narrow,
         };
-        let (unit, tile) = ((unit_idx, &unit), (rows, cols));
         match product.sums {
-            Sums::InOutput(update) => self.sum_in_output(unit, tile, update, &ending, &mut space),
+            Sums::InOutput(update) => self.sum_in_output(&portion, update, &ending, &mut space),
             Sums::Beside(sum) => {
-                let sums = self.sums(unit.1, &tile, sums);
-                self.sum_beside(unit, tile, (sums, sum), &ending, &mut space);
+                let sums = self.sums(&portion, sums);
+                self.sum_beside(&portion, (sums, sum), &ending, &mut space);
             }
         }
     }
 
+    /// The rows and columns of multiplying task `idx` of a unit, if it has any.
+    fn portion(&self, unit_idx: usize, idx: usize) -> Option<Portion> {
+        let unit = self.blocking.unit(unit_idx);
+        let (rows, cols) = self.blocking.task(&unit, idx)?;
+        Some(Portion {
+            unit_idx,
+            unit,
+            idx,
+            rows,
+            cols,
+        })
+    }
+
+    /// The rows that are read after a part of a task, and the lines of each: those of the next
+    /// part, or of the task that the thread will take next if all are equally fast.
+    fn coming(&self, portion: &Portion, part: usize) -> Option<(Lines, usize)> {
+        let Product { isa, left, .. } = *self.product;
+        if !isa.has_tiles() || left.summed == Summed::Rows {
+            return None;
+        }
+        let (rows, part) = if part + 1 < portion.unit.parts.end {
+            (portion.rows.clone(), part + 1)
+        } else {
+            let (later, tasks) = (portion.idx + self.threads, self.blocking.tasks());
+            let unit_idx = portion.unit_idx + later / tasks;
+            let is_there = unit_idx < self.blocking.units();
+            let next = is_there.then(|| self.portion(unit_idx, later % tasks))??;
+            (next.rows, next.unit.parts.start)
+        };
+        let depth = self.depth.part(part);
+        let lines = (depth.len() * size_of::<bf16>()).div_ceil(ROW_BYTES);
+        let (values, stride) = left.source.bf16_window(rows, depth)?;
+        Some((Lines::new(values.as_ptr(), stride), lines))
+    }
+
     /// Where the sums of a task are that cannot lie in the output.
-    fn sums(
-        &self,
-        unit: &Unit,
-        (rows, cols): &(Range<usize>, Range<usize>),
-        own: &mut [E::Acc],
-    ) -> Tile<E::Acc> {
+    fn sums(&self, portion: &Portion, own: &mut [E::Acc]) -> Tile<E::Acc> {
+        let Portion {
+            unit, rows, cols, ..
+        } = portion;
         if !self.blocking.keeps_sums() {
             let stride = self.blocking.sum_cols() + ROW_GAP;
             assert!(
@@ -139,14 +189,20 @@ where
     /// Packs some rows of a part and pairs them with the packed columns.
     fn packed_part<'s>(
         &'s self,
-        (unit_idx, unit, part): (usize, &Unit, usize),
-        rows: &Range<usize>,
-        cols: &Range<usize>,
+        portion: &Portion,
+        part: usize,
         space: &'s mut TaskSpace<'_, E::Acc>,
     ) -> (PackedPart<'s, E::Acc>, &'s mut [E::Acc]) {
         let Product {
             isa, left, right, ..
         } = *self.product;
+        let Portion {
+            unit_idx,
+            unit,
+            rows,
+            cols,
+            ..
+        } = portion;
         let (elements, steps) = (self.depth.part(part), self.depth.steps(part));
         let as_they_lie = pack_left(isa, left, rows.clone(), elements, space.left, space.scratch);
         let right_cut = right_cut::<E::Acc>(isa);
@@ -156,7 +212,7 @@ where
             pack(isa, right, cols.clone(), elements, right_cut, own, scratch);
             own
         } else {
-            let first = self.place(unit_idx, unit, part, cols.start);
+            let first = self.place(*unit_idx, unit, part, cols.start);
             // SAFETY: all packing tasks of the unit are done, and the next one of its place
             // begins after this task.
             unsafe { self.packed.part(first, right_cut.width(cols.len()) * steps) }
@@ -169,6 +225,10 @@ where
             right,
             cols: cols.len(),
             steps,
+            hints: Hints {
+                coming: self.coming(portion, part),
+                ..Hints::default()
+            },
         };
         (packed, space.edge)
     }
@@ -176,13 +236,15 @@ where
     /// The sums lie in the output.
     fn sum_in_output(
         &self,
-        (unit_idx, unit): (usize, &Unit),
-        (rows, cols): (Range<usize>, Range<usize>),
+        portion: &Portion,
         first_update: Update,
         ending: &Ending<'_, E>,
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
         let product = self.product;
+        let Portion {
+            unit, rows, cols, ..
+        } = portion;
         // Dtypes with equal ids are the same type.
         let out = product.block(rows.start, cols.start).cast::<E::Acc>();
         for part in unit.parts.clone() {
@@ -191,22 +253,23 @@ where
             } else {
                 Update::Accumulate
             };
-            let (packed, edge) = self.packed_part((unit_idx, unit, part), &rows, &cols, space);
+            let (packed, edge) = self.packed_part(portion, part, space);
             let is_last = part + 1 == self.depth.parts();
             let done = |a: Panel, some: Range<usize>| {
                 if !is_last {
                     return;
                 }
-                if let Some(bias) = ending.bias {
-                    for row in a.range() {
-                        // SAFETY: rows and columns of this task, which are complete.
-                        let out = unsafe { out.row(row, some.start, some.len()) };
-                        add_row(out, &bias[some.clone()]);
+                let (row, col) = (rows.start + a.start, cols.start + some.start);
+                // SAFETY: rows and columns of this task, which are complete.
+                unsafe {
+                    if let Some(bias) = ending.bias {
+                        let sums = out.from(a.start, some.start);
+                        add_bias(sums, a.lanes, &bias[some.clone()]);
+                    }
+                    if let Some((narrow, _)) = ending.narrow_sums(some.start) {
+                        product.store((row, col), (a.lanes, some.len()), narrow, None);
                     }
                 }
-                let (row, col) = (rows.start + a.start, cols.start + some.start);
-                // SAFETY: as above.
-                unsafe { ending.store_narrow((row, col), (a.lanes, some.len()), some.start) };
             };
             let narrow = ending.narrow_part().filter(|_| is_last);
             let tile = |a: Panel, b: Panel| {
@@ -222,12 +285,14 @@ where
     /// The sums lie beside the output and are rounded to it when they are complete.
     fn sum_beside(
         &self,
-        (unit_idx, unit): (usize, &Unit),
-        (rows, cols): (Range<usize>, Range<usize>),
+        portion: &Portion,
         (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
         ending: &Ending<'_, E>,
         space: &mut TaskSpace<'_, E::Acc>,
     ) {
+        let Portion {
+            unit, rows, cols, ..
+        } = portion;
         // Where one part is all, each group of columns takes the place of the one before it.
         let place = |a: Panel, col: usize| match self.depth.parts() {
             1 => (0, col % group_cols(self.product.isa)),
@@ -244,81 +309,24 @@ where
             } else {
                 Update::Accumulate
             };
-            let (packed, _) = self.packed_part((unit_idx, unit, part), &rows, &cols, space);
+            let (mut packed, _) = self.packed_part(portion, part, space);
             let is_last = part + 1 == self.depth.parts();
+            if is_last {
+                packed.hints.ending = ending.lines((rows.start, cols.start), sum);
+            }
             let done = |a: Panel, some: Range<usize>| {
                 if is_last {
                     let at = (rows.start + a.start, cols.start + some.start);
-                    let sums = (tile(a, some.start), sum);
+                    let sums = tile(a, some.start);
+                    let addend = Addend { sums, sum };
                     // SAFETY: complete sums; a block of this task's rows and columns.
-                    unsafe { ending.store(at, (a.lanes, some.len()), sums, some.start) };
+                    unsafe { ending.store(at, (a.lanes, some.len()), addend, some.start) };
                 }
             };
             let narrow = ending.narrow_part().filter(|_| is_last);
             let to = |a: Panel, b: Panel| tile(a, b.start);
             // SAFETY: the sums have room for whole panels.
             unsafe { packed.multiply(update, None, to, narrow, done) };
-        }
-    }
-}
-
-/// What completes a task's sums.
-struct Ending<'a, E: Element>
-where
-    E::Acc: Scalar,
-{
-    product: &'a Product<'a, E>,
-    /// Added to every row before rounding.
-    bias: Option<&'a [E::Acc]>,
-    /// The product of low rank, packed.
-    narrow: Option<(&'a LowRank<'a, E>, Narrow<'a, E::Acc>)>,
-}
-
-impl<E: Element> Ending<'_, E>
-where
-    E::Acc: Scalar,
-{
-    /// The product of low rank, packed.
-    fn narrow_part(&self) -> Option<&Narrow<'_, E::Acc>> {
-        self.narrow.as_ref().map(|(_, part)| part)
-    }
-
-    /// Stores a block of sums, and that of low rank, in their turns, from this row and column of
-    /// the output on, which is column `col` of the task.
-    ///
-    /// # Safety
-    /// The sums of both are complete, and nothing else uses the block.
-    unsafe fn store(
-        &self,
-        at: (usize, usize),
-        block: (usize, usize),
-        (sums, sum): (Tile<E::Acc>, Sum<'_, E>),
-        col: usize,
-    ) {
-        let bias = self.bias.map(|bias| &bias[col..col + block.1]);
-        let is_before = |(of, _): &(&LowRank<'_, E>, _)| of.turn == LowRankTurn::Before;
-        let low_rank_first = self.narrow.as_ref().is_some_and(is_before);
-        // SAFETY: the caller's promises.
-        unsafe {
-            if low_rank_first {
-                self.store_narrow(at, block, col);
-            }
-            self.product.store(at, block, (sums, sum), bias);
-            if !low_rank_first {
-                self.store_narrow(at, block, col);
-            }
-        }
-    }
-
-    /// Stores a block of sums of low rank, if there are any.
-    ///
-    /// # Safety
-    /// As [`Ending::store`].
-    unsafe fn store_narrow(&self, at: (usize, usize), block: (usize, usize), col: usize) {
-        if let Some((of, narrow)) = &self.narrow {
-            let sums = (narrow.sums(col), of.sum);
-            // SAFETY: the caller's promises.
-            unsafe { self.product.store(at, block, sums, None) };
         }
     }
 }

@@ -13,12 +13,14 @@
 //! Panels of columns are those of other instructions for bf16 (`bf16.rs`): a tile of the right
 //! operand is 16 rows of such a panel. Rows of the left operand are read as they lie where
 //! alignment allows, else they are packed (`left.rs`). The instructions are behind [`TileUnit`]:
-//! the processor's (`amx.rs`), or their model in plain Rust (`model.rs`).
+//! the processor's (`amx.rs`), or their model in plain Rust (`model.rs`). What is needed later is
+//! asked for meanwhile (`hints.rs`).
 #![allow(unsafe_code)] // Raw panels.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
 mod config;
+mod hints;
 pub(super) mod left;
 mod model;
 #[cfg(target_arch = "x86_64")]
@@ -27,6 +29,7 @@ mod permission;
 use std::ops::Range;
 
 use config::TileShapes;
+pub(super) use hints::{Hints, Lines};
 pub(super) use model::TileModel;
 #[cfg(target_arch = "x86_64")]
 pub(super) use permission::{is_permitted, is_there};
@@ -62,8 +65,8 @@ pub(super) trait TileUnit {
     /// As [`TileUnit::load`]; no one else uses them.
     unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize);
 
-    /// Asks for a line of each of `rows` rows, `stride` bytes apart, at any address.
-    fn ask_for(&self, from: *const u8, stride: usize, rows: usize);
+    /// Asks for a line at any address, for the second-level cache.
+    fn ask_for(&self, line: *const u8);
 
     /// Adds the product of tiles `A` and `B` to tile `C`.
     ///
@@ -83,9 +86,8 @@ pub(super) struct LeftPanel {
     pub tile: usize,
     /// Number of rows, 1 to [`TILED_ROWS`].
     pub rows: usize,
-    /// The rows are the operand's own: those of the next pass, or of the next panel, are asked for
-    /// meanwhile, a tile with each panel of columns.
-    pub is_operand: bool,
+    /// What is asked for meanwhile.
+    pub hints: Hints,
 }
 
 /// A panel of columns in pairs, 16 or 32 lanes, and where its product goes.
@@ -161,12 +163,14 @@ pub(super) unsafe fn multiply<U: TileUnit>(
     debug_assert!(steps.is_multiple_of(TILE_STEPS) && (1..=TILED_ROWS).contains(&left.rows));
     unit.configure(left.rows);
     let tiles = steps / TILE_STEPS;
+    let mut blocks = 0;
     for first in (0..tiles.max(1)).step_by(PASS) {
         let some = first..(first + PASS).min(tiles);
         let update = match first {
             0 => update,
             _ => Update::Accumulate,
         };
+        let is_last = some.end == tiles;
         for (idx, panel) in columns.clone().enumerate() {
             let block = match (left.rows > TILE_ROWS, panel.lanes > TILE_STEPS) {
                 (false, false) => block::<_, 1, 1>,
@@ -174,25 +178,19 @@ pub(super) unsafe fn multiply<U: TileUnit>(
                 (true, false) => block::<_, 2, 1>,
                 (true, true) => block::<_, 2, 2>,
             };
+            let asked = left.hints.of_block(blocks, is_last.then_some(idx));
             // SAFETY: the caller's promises; the unit was configured for these rows.
-            unsafe { block(unit, some.clone(), left, panel, update) };
-            if left.is_operand && idx < PASS {
-                let next = if some.end < tiles {
-                    some.end * ROW_BYTES
-                } else {
-                    left.rows * left.row
-                };
-                let from = left.start.wrapping_add(next + idx * ROW_BYTES);
-                unit.ask_for(from, left.row, left.rows);
-            }
-            if some.end == tiles {
+            unsafe { block(unit, some.clone(), left, panel, update, asked) };
+            blocks += 1;
+            if is_last {
                 done(unit, idx);
             }
         }
     }
 }
 
-/// [`multiply`], for `R` x `C` tiles of sums over some tiles of the depth.
+/// [`multiply`], for `R` x `C` tiles of sums over some tiles of the depth. Lines of `asked` are
+/// asked for meanwhile.
 ///
 /// # Safety
 /// As there; the unit is configured for the panel's rows, which make `R` tiles.
@@ -203,6 +201,7 @@ unsafe fn block<U: TileUnit, const R: usize, const C: usize>(
     left: LeftPanel,
     right: RightPanel,
     update: Update,
+    mut asked: [Option<Lines>; 4],
 ) {
     let right_stride = C * ROW_BYTES;
     let (out, stride) = (right.out.cast::<u8>(), 4 * right.stride);
@@ -239,6 +238,7 @@ unsafe fn block<U: TileUnit, const R: usize, const C: usize>(
         let start = right.start.cast::<u8>();
         let mut right = start.add(tiles.start * TILE_STEPS * right_stride);
         for _ in tiles {
+            asked.iter_mut().flatten().for_each(|lines| lines.ask(unit));
             unit.load::<4>(upper, left.row);
             unit.load::<6>(right, right_stride);
             if C == 2 {

@@ -9,7 +9,7 @@ use super::{Narrow, PANEL_COLS, PackedPart, left_cut, right_cut};
 use crate::element::Element;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
 use crate::matmul::tile::Tile;
-use crate::matmul::tiles::{self, LeftPanel, RightPanel, TileUnit};
+use crate::matmul::tiles::{self, Hints, LeftPanel, RightPanel, TileUnit};
 use crate::matmul::{Scalar, Update};
 use crate::simd::vectorized;
 
@@ -40,8 +40,12 @@ impl<S: Scalar> PackedPart<'_, S> {
             let cols = first..(first + group).min(self.cols);
             let panels = cols.start / PANEL_COLS..cols.end.div_ceil(PANEL_COLS);
             for a in (0..left_cut.count(self.rows)).map(|idx| left_cut.panel(self.rows, idx)) {
-                let left = self.left_panel(a);
-                let narrow = narrow.map(|narrow| (narrow, narrow.part.left_panel(a)));
+                let hints = self.hints.from(a.start, first * size_of::<bf16>());
+                let left = self.left_panel(a, hints);
+                let narrow = narrow.map(|narrow| {
+                    let left = narrow.part.left_panel(a, Hints::default());
+                    (narrow, left)
+                });
                 // A panel's sums are read while the unit computes the next one's.
                 let mut earlier: Option<Panel> = None;
                 let mut completed = |unit: &mut U, b: Panel| {
@@ -88,7 +92,7 @@ impl<S: Scalar> PackedPart<'_, S> {
     }
 
     /// Rows of the left operand as tiles read them.
-    fn left_panel(&self, a: Panel) -> LeftPanel {
+    fn left_panel(&self, a: Panel, hints: Hints) -> LeftPanel {
         let rows = a.lanes;
         match self.as_they_lie {
             Some((values, stride)) => {
@@ -99,7 +103,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                     row: stride * size_of::<bf16>(),
                     tile: ROW_BYTES,
                     rows,
-                    is_operand: true,
+                    hints,
                 }
             }
             None => {
@@ -110,7 +114,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                     row: ROW_BYTES,
                     tile: rows * ROW_BYTES,
                     rows,
-                    is_operand: false,
+                    hints,
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::matmul::depth::{DEPTH, Depth};
 use crate::matmul::pack::pack;
 use crate::matmul::panel::Cut;
 use crate::matmul::tile::Tile;
+use crate::matmul::tiles::Hints;
 use crate::matmul::{Scalar, Update};
 
 impl<E: Element> FewRows<'_, '_, E>
@@ -61,6 +62,7 @@ where
                 right: memory.packed,
                 cols: cols.len(),
                 steps: depth.steps(part),
+                hints: Hints::default(),
             };
             let update = if part == 0 {
                 first_update

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::Sum;
+use super::Addend;
 use crate::added::Added;
 use crate::matmul::tile::Tile;
 
@@ -71,12 +71,9 @@ fn widened(halves: __m512i) -> [__m512; 2] {
         .map(|some| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(some))))
 }
 
-/// Asks for the line after 32 elements of what is added: where blocks of columns follow each other,
-/// it is the next one's.
-#[inline]
-fn prefetch_next(values: *const bf16) {
-    // SAFETY: a hint, which any address may be given to.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(values.wrapping_add(32).cast()) };
+/// Where values begin that are added, if there are any.
+fn start(values: Option<&[bf16]>) -> *const bf16 {
+    values.map_or(std::ptr::null(), <[bf16]>::as_ptr)
 }
 
 /// Storing of blocks with one way to round.
@@ -85,79 +82,91 @@ macro_rules! storing {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As [`super::store_block`].
+        /// As [`super::store_block`]. The second sums are added to the output.
         #[target_feature(enable = $features)]
         pub unsafe fn $name(
-            sums: Tile<f32>,
+            first: Addend<'_, bf16>,
+            second: Option<Addend<'_, bf16>>,
             out: Tile<bf16>,
             (rows, cols): (usize, usize),
-            sum: Sum<'_, bf16>,
         ) -> usize {
-            // `SUM`: the rounded product is scaled, or added to the values `ADDED`.
+            /// The rounded numbers; with `alpha`, rounded `added + alpha` times these; the rounded
+            /// sum of that and the residual, if there is one.
+            #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn store<const SUM: bool, const ADDED: bool, const RESIDUAL: bool>(
-                (sums, out): (Tile<f32>, Tile<bf16>),
-                (rows, whole): (usize, usize),
-                sum: &Sum<'_, bf16>,
-                (added, residual): (*const bf16, *const bf16),
+            fn sum(
+                [low, high]: [__m512; 2],
+                alpha: Option<__m512>,
+                [added, residual]: [Option<[__m512; 2]>; 2],
+            ) -> Option<__m512i> {
+                let mut halves = $round(low, high)?;
+                if let Some(alpha) = alpha {
+                    // Minus zero changes no number that is added to it.
+                    let added = added.unwrap_or([_mm512_set1_ps(-0.0); 2]);
+                    let [low, high] = widened(halves).map(|x| _mm512_mul_ps(alpha, x));
+                    halves = $round(_mm512_add_ps(added[0], low), _mm512_add_ps(added[1], high))?;
+                }
+                if let Some(residual) = residual {
+                    let [low, high] = widened(halves);
+                    let low = _mm512_add_ps(residual[0], low);
+                    halves = $round(low, _mm512_add_ps(residual[1], high))?;
+                }
+                Some(halves)
+            }
+            // `SUM`: the rounded product is scaled, or added to the values `ADDED`. `TWO`: so is a
+            // second one.
+            #[target_feature(enable = $features)]
+            unsafe fn store<const SUM: bool, const ADDED: bool, const TWO: bool>(
+                (first, second): (Addend<'_, bf16>, Addend<'_, bf16>),
+                (out, rows, whole): (Tile<bf16>, usize, usize),
             ) {
-                let alpha = _mm512_set1_ps(sum.alpha as f32);
+                let alphas = [first, second].map(|of| _mm512_set1_ps(of.sum.alpha as f32));
+                let residuals = [first, second].map(|of| start(of.sum.residual));
+                let earlier = match first.sum.added {
+                    Added::Values(values) => values.as_ptr(),
+                    Added::Output | Added::Nothing => out.start.cast_const(),
+                };
                 for row in 0..rows {
                     for at in (0..whole).step_by(32) {
-                        let first = row * out.stride + at;
+                        let place = row * out.stride + at;
                         // SAFETY: elements of the block.
-                        let from = unsafe { sums.from(row, at).start };
-                        // SAFETY: as above.
-                        let to = unsafe { out.start.add(first) };
+                        let to = unsafe { out.start.add(place) };
                         let load = |values: *const bf16| {
-                            prefetch_next(values.wrapping_add(first));
                             // SAFETY: 32 elements of values that belong to the block.
-                            widened(unsafe { _mm512_loadu_si512(values.add(first).cast()) })
+                            widened(unsafe { _mm512_loadu_si512(values.add(place).cast()) })
                         };
-                        // SAFETY: 32 numbers.
-                        let [low, high] = unsafe {
+                        // SAFETY: 32 numbers of the block.
+                        let sums = |of: Addend<'_, bf16>| unsafe {
+                            let from = of.sums.from(row, at).start;
                             [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16))]
                         };
+                        let residuals = residuals.map(|of| (!of.is_null()).then(|| load(of)));
                         let rounded = || {
-                            let mut halves = $round(low, high)?;
-                            if SUM {
-                                // Minus zero changes no number that is added to it.
-                                let earlier = match ADDED {
-                                    true => load(added),
-                                    false => [_mm512_set1_ps(-0.0); 2],
-                                };
-                                let [low, high] = widened(halves);
-                                let low = _mm512_add_ps(earlier[0], _mm512_mul_ps(alpha, low));
-                                let high = _mm512_add_ps(earlier[1], _mm512_mul_ps(alpha, high));
-                                halves = $round(low, high)?;
+                            let added = [ADDED.then(|| load(earlier)), residuals[0]];
+                            let halves = sum(sums(first), SUM.then_some(alphas[0]), added)?;
+                            if !TWO {
+                                return Some(halves);
                             }
-                            if RESIDUAL {
-                                let ([low, high], residual) = (widened(halves), load(residual));
-                                let low = _mm512_add_ps(residual[0], low);
-                                halves = $round(low, _mm512_add_ps(residual[1], high))?;
-                            }
-                            Some(halves)
+                            let added = [Some(widened(halves)), residuals[1]];
+                            sum(sums(second), Some(alphas[1]), added)
                         };
                         match rounded() {
                             // SAFETY: 32 elements.
                             Some(halves) => unsafe { _mm512_storeu_si512(to.cast(), halves) },
                             // SAFETY: as above.
                             None => unsafe {
-                                let sum = sum.part(first, 32);
-                                $else(sums.from(row, at), out.from(row, at), sum);
+                                let second = TWO.then(|| second.from((row, at), place, 32));
+                                let first = first.from((row, at), place, 32);
+                                $else(first, second, out.from(row, at));
                             },
                         }
                     }
                 }
             }
             let whole = cols / 32 * 32;
-            let added = match sum.added {
-                Added::Nothing => None,
-                Added::Output => Some(out.start.cast_const()),
-                Added::Values(values) => Some(values.as_ptr()),
-            };
-            let is_sum = added.is_some() || sum.alpha != 1.0;
-            let store = match (is_sum, added.is_some(), sum.residual.is_some()) {
+            let is_added = !matches!(first.sum.added, Added::Nothing);
+            let is_sum = is_added || first.sum.alpha != 1.0;
+            let store = match (is_sum, is_added, second.is_some()) {
                 (false, _, false) => store::<false, false, false>,
                 (false, _, true) => store::<false, false, true>,
                 (true, false, false) => store::<true, false, false>,
@@ -165,10 +174,8 @@ macro_rules! storing {
                 (true, true, false) => store::<true, true, false>,
                 (true, true, true) => store::<true, true, true>,
             };
-            let added = added.unwrap_or(std::ptr::null());
-            let values = (added, sum.residual.unwrap_or_default().as_ptr());
             // SAFETY: the caller's promises.
-            unsafe { store((sums, out), (rows, whole), &sum, values) };
+            unsafe { store((first, second.unwrap_or(first)), (out, rows, whole)) };
             whole
         }
     };
@@ -187,7 +194,7 @@ storing! {
 ///
 /// # Safety
 /// None.
-unsafe fn all_are_rounded(_: Tile<f32>, _: Tile<bf16>, _: Sum<'_, bf16>) {
+unsafe fn all_are_rounded(_: Addend<'_, bf16>, _: Option<Addend<'_, bf16>>, _: Tile<bf16>) {
     unreachable!("all are rounded");
 }
 
@@ -196,7 +203,11 @@ unsafe fn all_are_rounded(_: Tile<f32>, _: Tile<bf16>, _: Sum<'_, bf16>) {
 /// # Safety
 /// As [`by_integers`] for 32 elements.
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn of_subnormals(sums: Tile<f32>, out: Tile<bf16>, sum: Sum<'_, bf16>) {
+unsafe fn of_subnormals(
+    first: Addend<'_, bf16>,
+    second: Option<Addend<'_, bf16>>,
+    out: Tile<bf16>,
+) {
     // SAFETY: the caller's promises.
-    unsafe { by_integers(sums, out, (1, 32), sum) };
+    unsafe { by_integers(first, second, out, (1, 32)) };
 }

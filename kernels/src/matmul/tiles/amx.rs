@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // The instructions.
 
 use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::marker::PhantomData;
 
 use super::{TileShapes, TileUnit};
@@ -69,11 +69,9 @@ impl TileUnit for Amx {
     }
 
     #[inline]
-    fn ask_for(&self, from: *const u8, stride: usize, rows: usize) {
-        for row in 0..rows {
-            // SAFETY: a hint, which any address may be given to.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(row * stride).cast()) };
-        }
+    fn ask_for(&self, line: *const u8) {
+        // SAFETY: a hint, which any address may be given to.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
     }
 
     #[inline]

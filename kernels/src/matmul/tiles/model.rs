@@ -75,7 +75,7 @@ impl TileUnit for TileModel {
         }
     }
 
-    fn ask_for(&self, _: *const u8, _: usize, _: usize) {}
+    fn ask_for(&self, _: *const u8) {}
 
     unsafe fn dot<const C: usize, const A: usize, const B: usize>(&mut self) {
         let ((c_rows, c_bytes), (a_rows, a_bytes)) = (self.shape(C), self.shape(A));
