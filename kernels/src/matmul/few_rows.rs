@@ -196,7 +196,7 @@ where
                     add_bias(sums, rows, bias);
                 }
                 let product = Addend { sums, sum };
-                self.0.store((0, some.start), block, product, None);
+                self.0.store((0, some.start), block, &product, None);
             }
         }
     }

@@ -98,15 +98,16 @@ where
         &self,
         (row, col): (usize, usize),
         (rows, cols): (usize, usize),
-        first: Addend<'_, E>,
-        second: Option<Addend<'_, E>>,
+        first: &Addend<'_, E>,
+        second: Option<&Addend<'_, E>>,
     ) {
         let (start, len) = (row * self.stride + col, (rows - 1) * self.stride + cols);
         let out = self.block(row, col);
         // SAFETY: the caller's promises.
         unsafe {
             let second = second.map(|of| of.from((0, 0), start, len));
-            store_block(first.from((0, 0), start, len), second, out, (rows, cols));
+            let first = first.from((0, 0), start, len);
+            store_block(&first, second.as_ref(), out, (rows, cols));
         }
     }
 }

@@ -6,7 +6,6 @@ mod vectors;
 
 use half::bf16;
 
-use super::source::same;
 use super::tile::Tile;
 use crate::added::Added;
 use crate::element::{Element, Real};
@@ -50,6 +49,8 @@ impl<E: Copy> Sum<'_, E> {
 }
 
 /// A block of sums, and what the output is of them.
+///
+/// It is passed by reference: to copy what was just written, processors wait for all stores before.
 #[derive(Clone, Copy)]
 pub(super) struct Addend<'a, E: Element> {
     /// The sums.
@@ -63,7 +64,8 @@ impl<'a, E: Element> Addend<'a, E> {
     ///
     /// # Safety
     /// The sums have them.
-    pub unsafe fn from(self, (row, col): (usize, usize), first: usize, len: usize) -> Self {
+    #[inline(always)]
+    pub unsafe fn from(&self, (row, col): (usize, usize), first: usize, len: usize) -> Self {
         Addend {
             // SAFETY: the caller's promise.
             sums: unsafe { self.sums.from(row, col) },
@@ -71,27 +73,11 @@ impl<'a, E: Element> Addend<'a, E> {
         }
     }
 
-    /// The same of bf16.
-    fn bf16(self) -> Addend<'a, bf16> {
-        let of = |values| same::<E, bf16>(values).unwrap_or_default();
-        let Sum {
-            alpha,
-            added,
-            residual,
-        } = self.sum;
-        let added = match added {
-            Added::Nothing => Added::Nothing,
-            Added::Output => Added::Output,
-            Added::Values(values) => Added::Values(of(values)),
-        };
-        Addend {
-            sums: self.sums.cast(),
-            sum: Sum {
-                alpha,
-                added,
-                residual: residual.map(of),
-            },
-        }
+    /// Itself, where it is of bf16.
+    #[inline(always)]
+    fn bf16(&self) -> Option<&Addend<'a, bf16>> {
+        // SAFETY: dtypes with equal ids are the same type.
+        (E::DTYPE == bf16::DTYPE).then(|| unsafe { &*std::ptr::from_ref(self).cast() })
     }
 }
 
@@ -101,8 +87,8 @@ impl<'a, E: Element> Addend<'a, E> {
 /// # Safety
 /// All tiles have the block, and nothing else uses it.
 pub(super) unsafe fn store_block<E: Element>(
-    first: Addend<'_, E>,
-    second: Option<Addend<'_, E>>,
+    first: &Addend<'_, E>,
+    second: Option<&Addend<'_, E>>,
     out: Tile<E>,
     (rows, cols): (usize, usize),
 ) {
@@ -128,10 +114,10 @@ pub(super) unsafe fn store_block<E: Element>(
                 let (at, len) = (row * out.stride + done, cols - done);
                 // SAFETY: a row of the block.
                 let to = unsafe { out.row(row, done, len) };
-                for Addend { sums, sum } in std::iter::once(first).chain(second) {
+                for addend in std::iter::once(first).chain(second) {
                     // SAFETY: as above.
-                    let sums = unsafe { sums.row(row, done, len) };
-                    store_sum(sums, sum.part(at, len), to);
+                    let sums = unsafe { addend.sums.row(row, done, len) };
+                    store_sum(sums, addend.sum.part(at, len), to);
                 }
             }
         },
@@ -143,7 +129,7 @@ pub(crate) fn store_row<E: Element>(sums: &mut [E::Acc], sum: Sum<'_, E>, out: &
     assert_eq!(sums.len(), out.len(), "a row has another length");
     let (block, sums) = ((1, out.len()), Tile::of(sums));
     // SAFETY: a row of each.
-    unsafe { store_block(Addend { sums, sum }, None, Tile::of(out), block) };
+    unsafe { store_block(&Addend { sums, sum }, None, Tile::of(out), block) };
 }
 
 /// Adds a bias to each of some rows of sums.
@@ -211,20 +197,22 @@ fn store_sum<E: Element>(sums: &[E::Acc], sum: Sum<'_, E>, out: &mut [E]) {
 /// As [`store_block`].
 #[inline(always)]
 unsafe fn store_bf16<E: Element>(
-    first: Addend<'_, E>,
-    second: Option<Addend<'_, E>>,
+    first: &Addend<'_, E>,
+    second: Option<&Addend<'_, E>>,
     out: Tile<E>,
     block: (usize, usize),
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if E::DTYPE == bf16::DTYPE && crate::simd::has_avx512() {
-        let (first, second) = (first.bf16(), second.map(Addend::bf16));
+    if let Some(first) = first.bf16()
+        && crate::simd::has_avx512()
+    {
+        let (second, out) = (second.and_then(Addend::bf16), out.cast());
         // SAFETY: the features were detected; else the caller's promises, of sums in f32.
         return unsafe {
             if crate::simd::has_avx512_bf16() {
-                vectors::by_instruction(first, second, out.cast(), block)
+                vectors::by_instruction(first, second, out, block)
             } else {
-                vectors::by_integers(first, second, out.cast(), block)
+                vectors::by_integers(first, second, out, block)
             }
         };
     }
@@ -321,7 +309,7 @@ mod tests {
             let (block, sums) = ((1, len), Tile::of(&mut sums));
             let addend = Addend { sums, sum };
             // SAFETY: the features were detected; a row of each.
-            let done = unsafe { vectors::by_integers(addend, None, Tile::of(&mut out), block) };
+            let done = unsafe { vectors::by_integers(&addend, None, Tile::of(&mut out), block) };
             assert_eq!(bits(&out[..done]), expected[..done]);
         }
     }

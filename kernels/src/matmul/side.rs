@@ -139,7 +139,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                 });
                 // SAFETY: the panels hold these steps, the tiles whole panels; values of `Isa` come
                 // from detection.
-                unsafe { tiles::multiply_by(self.isa, steps, left, columns, update) };
+                unsafe { tiles::multiply_by(self.isa, steps, &left, columns, update) };
                 before += steps;
                 continue;
             }
@@ -198,7 +198,9 @@ impl<'a, S: Scalar> Side<'a, S> {
                 stride,
             });
             // SAFETY: as below.
-            unsafe { tiles::multiply_by(self.isa, steps.len(), left, columns, Update::Accumulate) };
+            unsafe {
+                tiles::multiply_by(self.isa, steps.len(), &left, columns, Update::Accumulate)
+            };
             return;
         }
         for b in self.panels() {

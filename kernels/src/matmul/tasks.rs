@@ -267,7 +267,7 @@ where
                         add_bias(sums, a.lanes, &bias[some.clone()]);
                     }
                     if let Some((narrow, _)) = ending.narrow_sums(some.start) {
-                        product.store((row, col), (a.lanes, some.len()), narrow, None);
+                        product.store((row, col), (a.lanes, some.len()), &narrow, None);
                     }
                 }
             };
@@ -320,7 +320,7 @@ where
                     let sums = tile(a, some.start);
                     let addend = Addend { sums, sum };
                     // SAFETY: complete sums; a block of this task's rows and columns.
-                    unsafe { ending.store(at, (a.lanes, some.len()), addend, some.start) };
+                    unsafe { ending.store(at, (a.lanes, some.len()), &addend, some.start) };
                 }
             };
             let narrow = ending.narrow_part().filter(|_| is_last);

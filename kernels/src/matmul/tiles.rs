@@ -109,7 +109,7 @@ pub(super) struct RightPanel {
 pub(super) unsafe fn multiply_by(
     isa: Isa,
     steps: usize,
-    left: LeftPanel,
+    left: &LeftPanel,
     columns: impl Iterator<Item = RightPanel> + Clone,
     update: Update,
 ) {
@@ -155,7 +155,7 @@ pub(super) unsafe fn multiply_by(
 pub(super) unsafe fn multiply<U: TileUnit>(
     unit: &mut U,
     steps: usize,
-    left: LeftPanel,
+    left: &LeftPanel,
     columns: impl Iterator<Item = RightPanel> + Clone,
     update: Update,
     mut done: impl FnMut(&mut U, usize),
@@ -178,9 +178,9 @@ pub(super) unsafe fn multiply<U: TileUnit>(
                 (true, false) => block::<_, 2, 1>,
                 (true, true) => block::<_, 2, 2>,
             };
-            let asked = left.hints.of_block(blocks, is_last.then_some(idx));
+            let mut asked = left.hints.of_block(blocks, is_last.then_some(idx));
             // SAFETY: the caller's promises; the unit was configured for these rows.
-            unsafe { block(unit, some.clone(), left, panel, update, asked) };
+            unsafe { block(unit, some.clone(), left, &panel, update, &mut asked) };
             blocks += 1;
             if is_last {
                 done(unit, idx);
@@ -198,10 +198,10 @@ pub(super) unsafe fn multiply<U: TileUnit>(
 unsafe fn block<U: TileUnit, const R: usize, const C: usize>(
     unit: &mut U,
     tiles: Range<usize>,
-    left: LeftPanel,
-    right: RightPanel,
+    left: &LeftPanel,
+    right: &RightPanel,
     update: Update,
-    mut asked: [Option<Lines>; 4],
+    asked: &mut [Option<Lines>; 4],
 ) {
     let right_stride = C * ROW_BYTES;
     let (out, stride) = (right.out.cast::<u8>(), 4 * right.stride);

@@ -49,7 +49,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                 // A panel's sums are read while the unit computes the next one's.
                 let mut earlier: Option<Panel> = None;
                 let mut completed = |unit: &mut U, b: Panel| {
-                    if let Some((narrow, left)) = narrow {
+                    if let Some((narrow, left)) = &narrow {
                         let (part, to) = (&narrow.part, narrow.sums(b.start).cast());
                         let column = std::iter::once(part.right_panel(b, to));
                         let (steps, update) = (part.steps, Update::Overwrite);
@@ -65,7 +65,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                 // Only the last panel may be narrow.
                 let each = |unit: &mut U, idx: usize| completed(unit, panel(panels.start + idx));
                 // SAFETY: the panels of these sides hold the steps; the tiles are the caller's.
-                unsafe { tiles::multiply(unit, self.steps, left, columns, update, each) };
+                unsafe { tiles::multiply(unit, self.steps, &left, columns, update, each) };
                 for b in panels.clone().map(panel).filter(|b| !is_whole(b)) {
                     let mut beside = Beside([0.0; TILED_ROWS * PANEL_COLS]);
                     let to = tile(a, b).cast();
@@ -79,7 +79,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                             copy((a, b), to, near);
                         }
                         let column = std::iter::once(self.right_panel(b, near));
-                        tiles::multiply(unit, self.steps, left, column, update, |_, _| ());
+                        tiles::multiply(unit, self.steps, &left, column, update, |_, _| ());
                         copy((a, b), near, to);
                     }
                     completed(unit, b);

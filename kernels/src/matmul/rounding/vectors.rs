@@ -85,8 +85,8 @@ macro_rules! storing {
         /// As [`super::store_block`]. The second sums are added to the output.
         #[target_feature(enable = $features)]
         pub unsafe fn $name(
-            first: Addend<'_, bf16>,
-            second: Option<Addend<'_, bf16>>,
+            first: &Addend<'_, bf16>,
+            second: Option<&Addend<'_, bf16>>,
             out: Tile<bf16>,
             (rows, cols): (usize, usize),
         ) -> usize {
@@ -117,7 +117,7 @@ macro_rules! storing {
             // second one.
             #[target_feature(enable = $features)]
             unsafe fn store<const SUM: bool, const ADDED: bool, const TWO: bool>(
-                (first, second): (Addend<'_, bf16>, Addend<'_, bf16>),
+                (first, second): (&Addend<'_, bf16>, &Addend<'_, bf16>),
                 (out, rows, whole): (Tile<bf16>, usize, usize),
             ) {
                 let alphas = [first, second].map(|of| _mm512_set1_ps(of.sum.alpha as f32));
@@ -136,7 +136,7 @@ macro_rules! storing {
                             widened(unsafe { _mm512_loadu_si512(values.add(place).cast()) })
                         };
                         // SAFETY: 32 numbers of the block.
-                        let sums = |of: Addend<'_, bf16>| unsafe {
+                        let sums = |of: &Addend<'_, bf16>| unsafe {
                             let from = of.sums.from(row, at).start;
                             [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16))]
                         };
@@ -157,7 +157,7 @@ macro_rules! storing {
                             None => unsafe {
                                 let second = TWO.then(|| second.from((row, at), place, 32));
                                 let first = first.from((row, at), place, 32);
-                                $else(first, second, out.from(row, at));
+                                $else(&first, second.as_ref(), out.from(row, at));
                             },
                         }
                     }
@@ -194,7 +194,7 @@ storing! {
 ///
 /// # Safety
 /// None.
-unsafe fn all_are_rounded(_: Addend<'_, bf16>, _: Option<Addend<'_, bf16>>, _: Tile<bf16>) {
+unsafe fn all_are_rounded(_: &Addend<'_, bf16>, _: Option<&Addend<'_, bf16>>, _: Tile<bf16>) {
     unreachable!("all are rounded");
 }
 
@@ -204,8 +204,8 @@ unsafe fn all_are_rounded(_: Addend<'_, bf16>, _: Option<Addend<'_, bf16>>, _: T
 /// As [`by_integers`] for 32 elements.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn of_subnormals(
-    first: Addend<'_, bf16>,
-    second: Option<Addend<'_, bf16>>,
+    first: &Addend<'_, bf16>,
+    second: Option<&Addend<'_, bf16>>,
     out: Tile<bf16>,
 ) {
     // SAFETY: the caller's promises.

@@ -57,11 +57,12 @@ where
         &self,
         at: (usize, usize),
         block: (usize, usize),
-        product: Addend<'_, E>,
+        product: &Addend<'_, E>,
         col: usize,
     ) {
         let (rows, cols) = block;
-        let (first, second) = match self.narrow_sums(col) {
+        let narrow = self.narrow_sums(col);
+        let (first, second) = match &narrow {
             Some((narrow, LowRankTurn::Before)) => (narrow, Some(product)),
             Some((narrow, LowRankTurn::After)) => (product, Some(narrow)),
             None => (product, None),

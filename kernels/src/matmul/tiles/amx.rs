@@ -36,10 +36,10 @@ impl TileUnit for Amx {
         if rows == self.rows {
             return;
         }
-        let config = TileShapes::new(rows);
+        let config = TileShapes::of(rows);
         // SAFETY: a valid configuration, on a processor with the instruction: `new` was promised.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly));
+            asm!("ldtilecfg [{}]", in(reg) std::ptr::from_ref(config), options(nostack, readonly));
         }
         self.rows = rows;
     }

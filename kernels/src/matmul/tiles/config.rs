@@ -14,11 +14,30 @@ pub(crate) struct TileShapes {
     pub rows: [u8; 16],
 }
 
+/// Those for panels of 1 row and more. They are made before: a processor that reads what it just
+/// wrote in parts waits for all its stores.
+static SHAPES: [TileShapes; TILED_ROWS] = {
+    let mut shapes = [TileShapes::new(1); TILED_ROWS];
+    let mut rows = 1;
+    while rows <= TILED_ROWS {
+        shapes[rows - 1] = TileShapes::new(rows);
+        rows += 1;
+    }
+    shapes
+};
+
 impl TileShapes {
     /// The shapes for panels of this many rows: two tiles of them, or one and a tile without rows.
-    pub fn new(rows: usize) -> Self {
-        assert!((1..=TILED_ROWS).contains(&rows), "a panel of {rows} rows");
-        let upper = rows.min(TILE_ROWS);
+    ///
+    /// # Panics
+    /// Where a panel has no such number of rows.
+    #[inline]
+    pub fn of(rows: usize) -> &'static Self {
+        &SHAPES[rows - 1]
+    }
+
+    const fn new(rows: usize) -> Self {
+        let upper = if rows < TILE_ROWS { rows } else { TILE_ROWS };
         let lower = rows - upper;
         let mut config = TileShapes {
             palette: 1,
@@ -30,9 +49,13 @@ impl TileShapes {
         let all = [
             upper, upper, lower, lower, upper, lower, TILE_STEPS, TILE_STEPS,
         ];
-        for (tile, rows) in all.into_iter().enumerate().filter(|(_, rows)| *rows > 0) {
-            config.bytes_per_row[tile] = ROW_BYTES as u16;
-            config.rows[tile] = rows as u8;
+        let mut tile = 0;
+        while tile < all.len() {
+            if all[tile] > 0 {
+                config.bytes_per_row[tile] = ROW_BYTES as u16;
+                config.rows[tile] = all[tile] as u8;
+            }
+            tile += 1;
         }
         config
     }

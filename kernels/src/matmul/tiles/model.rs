@@ -39,7 +39,7 @@ impl TileModel {
 
 impl TileUnit for TileModel {
     fn configure(&mut self, rows: usize) {
-        let config = TileShapes::new(rows);
+        let config = *TileShapes::of(rows);
         assert!(config.palette == 1 && config.start_row == 0);
         assert!(config.reserved == [0; 14] && config.rows[8..] == [0; 8]);
         assert!(config.rows.iter().all(|&rows| rows <= 16));
