@@ -6,7 +6,7 @@ use espalier_interface::DType;
 use half::{bf16, f16};
 
 pub use exp::exp_f32;
-use exp::{exp_f32_fused, exp_f32_under_88};
+use exp::{exp_f32_fused, exp_f32_under_88, sigmoid_f32};
 
 /// A number for arithmetic: f32, or f64 in the reference mode.
 pub trait Real:
@@ -43,6 +43,8 @@ pub trait Real:
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// `e^self`: the library's in f64; a polynomial that vectorises, under 2 ulp, in f32.
     fn exp(self) -> Self;
+    /// `1 / (1 + e^-x)`.
+    fn sigmoid(self) -> Self;
     /// [`Real::exp`] of what is under 88: the same bits by fewer operations. NaN stays NaN.
     fn exp_under_88(self) -> Self;
     /// `e^self` of what is under 88 by fused multiply-adds, under 2 ulp in f32. NaN stays NaN.
@@ -90,6 +92,10 @@ impl Real for f32 {
     #[inline(always)]
     fn exp(self) -> f32 {
         exp_f32(self)
+    }
+    #[inline(always)]
+    fn sigmoid(self) -> f32 {
+        sigmoid_f32(self)
     }
     #[inline(always)]
     fn exp_under_88(self) -> f32 {
@@ -149,6 +155,10 @@ impl Real for f64 {
     #[inline(always)]
     fn exp(self) -> f64 {
         f64::exp(self)
+    }
+    #[inline(always)]
+    fn sigmoid(self) -> f64 {
+        1.0 / (1.0 + f64::exp(-self))
     }
     #[inline(always)]
     fn exp_under_88(self) -> f64 {

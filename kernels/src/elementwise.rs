@@ -49,7 +49,7 @@ pub fn elementwise<E: Element>(services: &dyn Services, f: Function, x: &[E], y:
     match f {
         Function::Exp => map(services, x, y, #[inline(always)] |x: E::Acc| x.exp()),
         Function::Log => map(services, x, y, #[inline(always)] |x: E::Acc| x.ln()),
-        Function::Sigmoid => map(services, x, y, #[inline(always)] |x: E::Acc| E::Acc::ONE / (E::Acc::ONE + (-x).exp())),
+        Function::Sigmoid => map(services, x, y, #[inline(always)] |x: E::Acc| x.sigmoid()),
         Function::Tanh => map(services, x, y, #[inline(always)] |x: E::Acc| x.tanh()),
         Function::Erf => map(services, x, y, #[inline(always)] |x: E::Acc| x.erf()),
     }

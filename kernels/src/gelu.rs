@@ -13,7 +13,7 @@ use crate::element::{Element, Real};
 use crate::elementwise::map;
 use crate::simd::vectorized;
 use crate::split::{CHUNK, chunks_mut};
-use crate::swiglu::{Gate, TanhGate, sigmoid};
+use crate::swiglu::{Gate, TanhGate};
 
 /// A distribution function `P`.
 trait Distribution: Copy + Sync {
@@ -48,7 +48,7 @@ struct Approximate;
 impl Distribution for Approximate {
     #[inline(always)]
     fn at<R: Real>(self, x: R) -> R {
-        sigmoid(TanhGate.argument(x))
+        TanhGate.argument(x).sigmoid()
     }
     #[inline(always)]
     fn slope<R: Real>(self, x: R) -> R {

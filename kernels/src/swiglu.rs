@@ -12,11 +12,6 @@ use crate::rounded::{both_rounded, rounded};
 use crate::simd::vectorized;
 use crate::split::{CHUNK, chunks_mut, rows_mut2};
 
-#[inline(always)]
-pub(crate) fn sigmoid<R: Real>(x: R) -> R {
-    R::ONE / (R::ONE + (-x).exp())
-}
-
 /// The argument of a gate's sigmoid.
 pub(crate) trait Gate: Copy + Sync {
     /// `z` of `g`.
@@ -90,7 +85,7 @@ fn gated<E: Element>(services: &dyn Services, form: impl Gate, gate: &[E], up: &
                         let inputs = gate[at.clone()].iter().zip(&up[at]);
                         for (value, (&g, &u)) in values.iter_mut().zip(inputs) {
                             let g = g.load();
-                            *value = g * sigmoid(form.argument(g)) * u.load();
+                            *value = g * form.argument(g).sigmoid() * u.load();
                         }
                     },
                 );
@@ -161,7 +156,7 @@ fn gated_backward<E: Element>(
                             let outputs = dgate.iter_mut().zip(dup);
                             for ((dg, du), ((&g, &u), &dy)) in outputs.zip(inputs) {
                                 let (g, u, dy) = (g.load(), u.load(), dy.load());
-                                let s = sigmoid(form.argument(g));
+                                let s = form.argument(g).sigmoid();
                                 let slope = E::Acc::ONE + form.slope(g) * (E::Acc::ONE - s);
                                 *dg = dy * u * s * slope;
                                 *du = dy * g * s;
