@@ -295,6 +295,54 @@ mod tests {
         }
     }
 
+    #[test]
+    fn two_blocks_of_sums_are_stored_as_one_after_the_other() {
+        let (rows, cols, stride) = (3, 77, 80);
+        let narrow = |seed| sample(rows * stride, seed).into_iter().map(bf16::store);
+        let [residual, added, before] = [3, 5, 7].map(|seed| narrow(seed).collect::<Vec<bf16>>());
+        let of = |alpha, added, residual| Sum {
+            alpha,
+            added,
+            residual,
+        };
+        let firsts = [Added::Nothing, Added::Output, Added::Values(&added[..])];
+        let seconds = [
+            of(1.0, Added::Output, None),
+            of(-0.3, Added::Output, Some(&residual[..])),
+        ];
+        for first in firsts
+            .map(|added| of(4.0, added, None))
+            .into_iter()
+            .chain([Sum::PRODUCT])
+        {
+            for second in seconds {
+                let [mut a, mut b] = [9, 11].map(|seed| sample(rows * stride, seed));
+                let addend = |sum, of: &mut [f32]| {
+                    let start = of.as_mut_ptr();
+                    let sums = Tile { start, stride };
+                    Addend { sums, sum }
+                };
+                let (first, second) = (addend(first, &mut a), addend(second, &mut b));
+                let stored = |at_once: bool| {
+                    let mut out = before.clone();
+                    let start = out.as_mut_ptr();
+                    let (to, block) = (Tile { start, stride }, (rows, cols));
+                    // SAFETY: all have the rows, with this stride.
+                    unsafe {
+                        if at_once {
+                            store_block(&first, Some(&second), to, block);
+                        } else {
+                            store_block(&first, None, to, block);
+                            store_block(&second, None, to, block);
+                        }
+                    }
+                    bits(&out)
+                };
+                assert_eq!(stored(true), stored(false));
+            }
+        }
+    }
+
     /// Fails where a row of [`sample`] does not become `expected` with some of the vectors that
     /// this CPU has.
     fn check(sum: Sum<'_, bf16>, before: &[bf16], expected: &[u16]) {
