@@ -7,7 +7,7 @@ use espalier_interface::{PluginError, Result, Services};
 
 use crate::element::{Element, Real};
 use crate::lanes;
-use crate::rounded::rounded;
+use crate::rounded::{rounded, rounded_in_place};
 use crate::simd::vectorized;
 use crate::split::{Parts, chunks_mut, rows_per_chunk};
 
@@ -106,14 +106,15 @@ fn one<E: Element>(row: &[E], label: usize) -> (E::Acc, E::Acc, i32) {
     ((max - logit) + log, max + log, i32::from(first))
 }
 
-/// Writes the logits' gradient, 0 where a token is not trained.
+/// Writes the logits' gradient, 0 where a token is not trained; without `logits` over those that
+/// `dlogits` holds.
 ///
 /// # Shapes
 /// `logits`, `dlogits`: `[T, V]`; `labels`, `log_sum_exp`: `[T]`. `scale` is the loss's gradient,
 /// 1 over the step's trained tokens.
 pub fn cross_entropy_backward<E: Element>(
     services: &dyn Services,
-    logits: &[E],
+    logits: Option<&[E]>,
     labels: &[i32],
     log_sum_exp: &[E::Acc],
     scale: f64,
@@ -122,13 +123,13 @@ pub fn cross_entropy_backward<E: Element>(
     if labels.is_empty() {
         return;
     }
-    let vocab = logits.len() / labels.len();
+    let vocab = dlogits.len() / labels.len();
     assert!(
-        logits.len() == dlogits.len(),
+        logits.is_none_or(|logits| logits.len() == dlogits.len()),
         "cross_entropy_backward: shapes disagree"
     );
     assert!(
-        logits.len() == labels.len() * vocab,
+        dlogits.len() == labels.len() * vocab,
         "cross_entropy_backward: rows are not whole"
     );
     let scale = E::Acc::from_f64(scale);
@@ -143,28 +144,46 @@ pub fn cross_entropy_backward<E: Element>(
                     out.fill(E::store(E::Acc::ZERO));
                     continue;
                 }
-                let (row, lse) = (&logits[t * vocab..(t + 1) * vocab], log_sum_exp[t]);
-                let gradients = &mut *out;
-                vectorized(
-                    #[inline(always)]
-                    move || {
-                        rounded(
-                            gradients,
-                            #[inline(always)]
-                            |at, values| {
-                                for (value, &l) in values.iter_mut().zip(&row[at]) {
-                                    *value = (l.load() - lse).exp_under_88() * scale;
-                                }
-                            },
-                        );
-                    },
-                );
-                let label = labels[t] as usize;
-                let probability = (row[label].load() - lse).exp();
-                out[label] = E::store((probability - E::Acc::ONE) * scale);
+                let row = logits.map(|logits| &logits[t * vocab..(t + 1) * vocab]);
+                gradient(row, labels[t] as usize, log_sum_exp[t], scale, out);
             }
         },
     );
+}
+
+/// A row's gradient; without `row`, of what `out` holds.
+fn gradient<E: Element>(
+    row: Option<&[E]>,
+    label: usize,
+    lse: E::Acc,
+    scale: E::Acc,
+    out: &mut [E],
+) {
+    let of_label = row.unwrap_or(out)[label].load();
+    let gradients = &mut *out;
+    vectorized(
+        #[inline(always)]
+        move || {
+            let Some(row) = row else {
+                return rounded_in_place(
+                    gradients,
+                    #[inline(always)]
+                    |l| (l - lse).exp_under_88() * scale,
+                );
+            };
+            rounded(
+                gradients,
+                #[inline(always)]
+                |at, values| {
+                    for (value, &l) in values.iter_mut().zip(&row[at]) {
+                        *value = (l.load() - lse).exp_under_88() * scale;
+                    }
+                },
+            );
+        },
+    );
+    let probability = (of_label - lse).exp();
+    out[label] = E::store((probability - E::Acc::ONE) * scale);
 }
 
 #[cfg(test)]

@@ -43,6 +43,23 @@ pub(crate) fn rounded_onto<E: Element>(
     }
 }
 
+/// [`rounded`] values of what an output holds, in its place: `map` gives each of its element.
+#[inline(always)]
+pub(crate) fn rounded_in_place<E: Element>(out: &mut [E], map: impl Fn(E::Acc) -> E::Acc) {
+    let mut space = [E::Acc::ZERO; SOME];
+    for out in out.chunks_mut(SOME) {
+        if let Some(values) = wide(out) {
+            values.iter_mut().for_each(|value| *value = map(*value));
+            continue;
+        }
+        let values = &mut space[..out.len()];
+        for (value, x) in values.iter_mut().zip(&*out) {
+            *value = map(x.load());
+        }
+        store_row(values, Sum::PRODUCT, out);
+    }
+}
+
 /// [`rounded`] of two outputs of one length.
 #[inline(always)]
 pub(crate) fn both_rounded<E: Element>(

@@ -8,7 +8,7 @@ use swapping::{Job, Outcomes, plugin_folder};
 /// All fused ops.
 const FUSED: &str = "linear.2,linear_input_backward.2,linear_weight_backward.2,rms_norm_backward.2,\
                      rope.2,rope_backward.2,linear.3,linear_input_backward.3,linear.4,\
-                     linear_input_backward.4";
+                     linear_input_backward.4,cross_entropy_backward.2";
 /// Fused ops that are hidden: all, those of products' gradients, all but the input's gradient added
 /// up, what a backend of interface 0.6 does not list, those of low-rank products.
 const SOME: [&str; 5] = [

@@ -1,6 +1,6 @@
 //! Products and gradients of norms, and sums and multiples of their results alone; rotations by the
-//! same angles; both gradients of a product; a product and its adapter's -> fused calls, where a
-//! backend lists them.
+//! same angles; both gradients of a product; a product and its adapter's; a gradient in the memory
+//! of logits -> fused calls, where a backend lists them.
 //!
 //! It works on a unit's forward and backward pass after differentiation: graphs and gradient rules
 //! know nothing of it. A fused call has the bits of the calls that it stands for, so that only time
@@ -51,6 +51,12 @@ pub fn fuse(unit: &mut UnitGraph, backward: &mut Backward, ops: &BackendOps) {
     if ops.lists("rope_backward", FUSED) {
         let nodes = std::mem::take(&mut backward.nodes);
         backward.nodes = pairs::rotations(nodes, "rope_backward");
+    }
+    if ops.lists("cross_entropy_backward", FUSED) {
+        let nodes = backward.nodes.iter_mut();
+        nodes
+            .filter(|node| node.op() == ("cross_entropy_backward", 1))
+            .for_each(|node| node.version = FUSED);
     }
     if ops.lists("linear_input_backward", pairs::GRADIENTS) {
         pairs::gradients(&mut backward.nodes);

@@ -158,6 +158,7 @@ pub static DEFINITIONS: &[&OpDefinition] = &[
     &dropout::DROPOUT,
     &cross_entropy::CROSS_ENTROPY,
     &cross_entropy::CROSS_ENTROPY_BACKWARD,
+    &cross_entropy::CROSS_ENTROPY_BACKWARD_2,
     &base::BASE,
     &zero::ZERO,
     &cast::CAST,

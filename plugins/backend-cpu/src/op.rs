@@ -64,6 +64,7 @@ const OPS: &[(u32, &[Op])] = &[
     (1, attention::OPS),
     (1, bias::OPS),
     (1, cross_entropy::OPS),
+    (2, cross_entropy::FUSED),
     (1, dropout::OPS),
     (1, elementwise::OPS),
     (1, embedding::OPS),

@@ -230,6 +230,11 @@ const FUSED_3: &[Decomposition] = &[
 /// The fused ops that are version 2 of others.
 const FUSED: &[Decomposition] = &[
     Decomposition {
+        op: "cross_entropy_backward",
+        decompose: cross_entropy::backward_apart,
+        parts: &["cross_entropy_backward"],
+    },
+    Decomposition {
         op: "linear",
         decompose: linear::forward,
         parts: &["add", "linear", "scale"],

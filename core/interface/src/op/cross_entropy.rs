@@ -3,10 +3,13 @@
 //!
 //! `cross_entropy_backward`: logits, labels, lse -> dlogits `[T, V]`. Its scalar `factor` is
 //! one over the step's trained tokens.
+//!
+//! Version 2 of `cross_entropy_backward` is the same, but the output may take the memory of the
+//! logits. The core asks for it where nothing else reads them.
 
-use super::definition::{OpDefinition, per_token, reduced, written};
-use crate::DType;
-use crate::graph::{Attributes, Graph, ValueId};
+use super::definition::{OpCall, OpDefinition, per_token, reduced, written};
+use crate::graph::{Attributes, Graph, ValueId, ValueType};
+use crate::{DType, Result};
 
 pub(super) static CROSS_ENTROPY: OpDefinition = OpDefinition {
     inputs: &["logits", "labels"],
@@ -23,14 +26,24 @@ pub(super) static CROSS_ENTROPY_BACKWARD: OpDefinition = OpDefinition {
     inputs: &["logits", "labels", "lse"],
     outputs: &[written("dlogits")],
     scalars: &["factor"],
-    ..OpDefinition::new("cross_entropy_backward", |call| {
-        call.width(0)?;
-        call.expect_integers(&[1])?;
-        let logits = call.float(0)?;
-        call.expect(2, &per_token(reduced(logits.dtype)))?;
-        Ok(vec![logits])
-    })
+    ..OpDefinition::new("cross_entropy_backward", infer_backward)
 };
+
+pub(super) static CROSS_ENTROPY_BACKWARD_2: OpDefinition = OpDefinition {
+    inputs: CROSS_ENTROPY_BACKWARD.inputs,
+    outputs: CROSS_ENTROPY_BACKWARD.outputs,
+    scalars: CROSS_ENTROPY_BACKWARD.scalars,
+    in_place: Some(0),
+    ..OpDefinition::fused("cross_entropy_backward", 2, infer_backward)
+};
+
+fn infer_backward(call: &OpCall<'_>) -> Result<Vec<ValueType>> {
+    call.width(0)?;
+    call.expect_integers(&[1])?;
+    let logits = call.float(0)?;
+    call.expect(2, &per_token(reduced(logits.dtype)))?;
+    Ok(vec![logits])
+}
 
 /// Loss, log-sum-exp and whether the label was the likeliest token, each `[T]`.
 pub fn cross_entropy(graph: &mut Graph, logits: ValueId, labels: ValueId) -> [ValueId; 3] {

@@ -12,6 +12,10 @@ pub fn ops<L: Tensors>() -> Vec<Op<L>> {
     vec![
         Op::new("cross_entropy", forward),
         Op::new("cross_entropy_backward", backward),
+        Op::new("cross_entropy_backward", |asked, setting| {
+            Ok(backward(asked, setting)?.in_place_of(Some(0)))
+        })
+        .version(2),
     ]
 }
 

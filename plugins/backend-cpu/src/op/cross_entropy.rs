@@ -19,6 +19,12 @@ pub const OPS: &[Op] = &[
     },
 ];
 
+/// Version 2 of the gradient: it may lie in the memory of the logits.
+pub const FUSED: &[Op] = &[Op {
+    name: "cross_entropy_backward",
+    prepare: |asked, setting| Ok(backward(asked, setting)?.in_place_of(0)),
+}];
+
 fn forward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     compute!(asked, asked.input(0).dtype, E => {
         Ok(Made::new(move |call| {
@@ -37,12 +43,13 @@ fn backward(asked: &Asked<'_>, _: &Setting<'_>) -> Result<Made> {
     let places = asked.scalars(["factor"])?;
     compute!(asked, asked.input(0).dtype, E => {
         type R = <E as Element>::Acc;
-        Ok(Made::new(move |call| {
-            let (logits, labels, lse) =
-                (call.input::<E>(0), call.integers(1), call.input::<R>(2));
+        let run = Made::new(move |call| {
+            let logits = (!call.in_place()).then(|| call.input::<E>(0));
+            let (labels, lse) = (call.integers(1), call.input::<R>(2));
             let ([factor], dlogits) = (call.scalars_at(places), call.output(0));
             kernel::cross_entropy_backward(call.services, logits, labels, lse, factor, dlogits);
             Ok(())
-        }))
+        });
+        Ok(run)
     })
 }

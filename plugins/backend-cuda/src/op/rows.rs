@@ -3,7 +3,7 @@
 use espalier_host_device::{Asked, Made};
 use espalier_interface::Result;
 
-use super::{Op, computed, elements, op, reduced, stored};
+use super::{Op, computed, elements, op, reduced, stored, version};
 use crate::arguments::Arguments;
 use crate::kit::Kit;
 use crate::modules::TILE;
@@ -12,6 +12,9 @@ use crate::sources::ROWS;
 pub const OPS: &[Op] = &[
     op("cross_entropy", cross_entropy),
     op("cross_entropy_backward", cross_entropy_backward),
+    version(2, "cross_entropy_backward", |asked, kit| {
+        Ok(cross_entropy_backward(asked, kit)?.in_place_of(0))
+    }),
     op("expand", expand),
     op("contract", contract),
     op("broadcast_param", broadcast_param),

@@ -23,6 +23,21 @@ pub const OPS: &[OpCheck] = &[
         asserts: "(e^(l - lse) - [label]) factor",
         cases: cross_entropy_backward,
     },
+    OpCheck {
+        name: "op.cross_entropy_backward.2",
+        asserts: "(e^(l - lse) - [label]) factor, also in the memory of the logits",
+        cases: |draw| {
+            let cases = cross_entropy_backward(draw).into_iter().map(|case| {
+                let case = case.version(2);
+                if draw.or(case.tokens % 3 != 0, |dice| dice.once_in(2)) {
+                    case.in_place_of(0)
+                } else {
+                    case
+                }
+            });
+            cases.collect()
+        },
+    },
 ];
 
 /// `[T, V]` and the factor of the logits: near zero, and so large that `e^l` overflows f32.
