@@ -40,8 +40,7 @@ pub fn exp_f32_under_88(x: f32) -> f32 {
 
 /// `1 / (1 + e^-x)` with the bits that [`exp_f32`] gives it, by fewer operations.
 ///
-/// `e^-x` is in one factor, of half of it, where it may overflow. What is under `e^-80` adds nothing
-/// to 1.
+/// `2^n` of `e^-x` is halved, so that one factor is enough. Less than `e^-80` does not change 1.
 #[inline(always)]
 pub fn sigmoid_f32(x: f32) -> f32 {
     let x = (-x).clamp(-80.0, 89.0);
