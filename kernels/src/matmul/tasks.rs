@@ -140,9 +140,9 @@ where
         })
     }
 
-    /// The rows that are read after a part of a task, and the lines of each: those of the next
+    /// The rows that are read after a part of a task, with all lines of each: those of the next
     /// part, or of the task that the thread will take next if all are equally fast.
-    fn coming(&self, portion: &Portion, part: usize) -> Option<(Lines, usize)> {
+    fn coming(&self, portion: &Portion, part: usize) -> Option<Lines> {
         let Product { isa, left, .. } = *self.product;
         if !isa.has_tiles() || left.summed == Summed::Rows {
             return None;
@@ -159,7 +159,7 @@ where
         let depth = self.depth.part(part);
         let lines = (depth.len() * size_of::<bf16>()).div_ceil(ROW_BYTES);
         let (values, stride) = left.source.bf16_window(rows, depth)?;
-        Some((Lines::new(values.as_ptr(), stride), lines))
+        Some(Lines::new(values.as_ptr(), stride).wide(lines))
     }
 
     /// Where the sums of a task are that cannot lie in the output.

@@ -163,7 +163,8 @@ pub(super) unsafe fn multiply<U: TileUnit>(
     debug_assert!(steps.is_multiple_of(TILE_STEPS) && (1..=TILED_ROWS).contains(&left.rows));
     unit.configure(left.rows);
     let tiles = steps / TILE_STEPS;
-    let mut blocks = 0;
+    let blocks = columns.clone().count() * tiles.div_ceil(PASS).max(1);
+    let mut before = 0;
     for first in (0..tiles.max(1)).step_by(PASS) {
         let some = first..(first + PASS).min(tiles);
         let update = match first {
@@ -178,10 +179,12 @@ pub(super) unsafe fn multiply<U: TileUnit>(
                 (true, false) => block::<_, 2, 1>,
                 (true, true) => block::<_, 2, 2>,
             };
-            let mut asked = left.hints.of_block(blocks, is_last.then_some(idx));
+            let mut asked = left
+                .hints
+                .of_block((before, blocks), is_last.then_some(idx));
             // SAFETY: the caller's promises; the unit was configured for these rows.
             unsafe { block(unit, some.clone(), left, &panel, update, &mut asked) };
-            blocks += 1;
+            before += 1;
             if is_last {
                 done(unit, idx);
             }
