@@ -172,23 +172,53 @@ fn factors<S: Real>(isa: Isa, shape: &AttentionShape) -> [S; 2] {
 /// `start` is the first element of the first query's first head, `stride` that from token to token.
 fn gather<E: Element>(
     from: &[E],
-    (start, stride): (usize, usize),
-    [group, count, width]: [usize; 3],
+    place: (usize, usize),
+    sizes: [usize; 3],
     factor: E::Acc,
     out: &mut [E::Acc],
 ) {
     crate::simd::vectorized(
         #[inline(always)]
         || {
-            for head in 0..group {
-                for query in 0..count {
-                    let at = start + query * stride + head * width;
-                    let to = (head * count + query) * width;
-                    for (out, x) in out[to..to + width].iter_mut().zip(&from[at..at + width]) {
-                        *out = x.load() * factor;
-                    }
+            for (from, out) in heads(from, place, sizes).zip(out.chunks_exact_mut(sizes[2])) {
+                for (out, x) in out.iter_mut().zip(from) {
+                    *out = x.load() * factor;
                 }
             }
         },
     );
+}
+
+/// [`gather`] of the queries as they are stored, in front of `memory`.
+#[allow(unsafe_code)] // Memory of one dtype for elements of another.
+fn gather_stored<'m, E: Element>(
+    from: &[E],
+    place: (usize, usize),
+    sizes: [usize; 3],
+    memory: &'m mut [E::Acc],
+) -> &'m [E] {
+    const { assert!(size_of::<E>() <= size_of::<E::Acc>()) };
+    const { assert!(align_of::<E>() <= align_of::<E::Acc>()) };
+    let len = sizes.iter().product();
+    assert!(memory.len() >= len, "queries have no room");
+    // SAFETY: as many elements, none larger or more aligned; any bits are a number.
+    let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<E>(), len) };
+    for (from, out) in heads(from, place, sizes).zip(out.chunks_exact_mut(sizes[2])) {
+        out.copy_from_slice(from);
+    }
+    out
+}
+
+/// The `[group, count]` rows of K elements of a group's queries.
+#[inline(always)]
+fn heads<E>(
+    from: &[E],
+    (start, stride): (usize, usize),
+    [group, count, width]: [usize; 3],
+) -> impl Iterator<Item = &[E]> {
+    let row = move |head: usize, query: usize| {
+        let at = start + query * stride + head * width;
+        &from[at..at + width]
+    };
+    (0..group).flat_map(move |head| (0..count).map(move |query| row(head, query)))
 }

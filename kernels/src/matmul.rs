@@ -66,7 +66,7 @@ pub use product::{LowRank, LowRankTurn};
 pub use rounding::Sum;
 pub(crate) use rounding::store_row;
 pub use scalar::Scalar;
-pub(crate) use side::{Side, as_steps};
+pub(crate) use side::{Side, as_steps, rows_of_steps};
 pub(crate) use slots::{bytes as slot_bytes, each as each_task, each_sharing as each_task_sharing};
 pub(crate) use source::same;
 pub use source::{Dense, Operand, Rows, Summed};

@@ -9,7 +9,7 @@ use espalier_interface::Services;
 
 use self::memory::{ForwardMemory, ROWS, State};
 use super::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
-use super::{AttentionShape, Inputs, KEYS, PANEL, factors, gather, padded};
+use super::{AttentionShape, Inputs, KEYS, PANEL, factors, gather, gather_stored, padded};
 use crate::element::{Element, Real};
 use crate::matmul::{
     Dense, Isa, Operand, ROW, Scalar, Side, Update, as_steps, each_task, slot_bytes,
@@ -150,8 +150,7 @@ where
             most,
             total,
         } = ForwardMemory::new(shape, memory);
-        let queries = self.gather(sums, rows);
-        let q = Side::left(self.isa, Operand::over_cols(&queries), q, strip);
+        let q = self.pack_queries(sums, rows, (q, strip));
         let mut state = State {
             sums: &mut sums[..rows * padded(width)],
             most: &mut most[..rows],
@@ -201,21 +200,27 @@ where
         self.store(&state, out, lse);
     }
 
-    /// The block's rows, `[count, group, K]`, in front of `memory`.
-    fn gather<'m>(&self, memory: &'m mut [E::Acc], rows: usize) -> Dense<'m, E::Acc> {
+    /// The block's rows, `[count, group, K]`, packed; they are gathered in front of `memory`.
+    fn pack_queries<'m>(
+        &self,
+        memory: &mut [E::Acc],
+        rows: usize,
+        (q, strip): (&'m mut [E::Acc], &mut [E::Acc]),
+    ) -> Side<'m, E::Acc> {
         let shape = self.shape;
-        let [of_queries, _] = factors(self.isa, shape);
         let width = shape.group() * shape.head_dim;
         let start = self.tokens.start * shape.q_width() + self.head * width;
         let memory = &mut memory[..rows * shape.head_dim];
-        gather(
-            self.q,
-            (start, shape.q_width()),
-            [1, self.tokens.len(), width],
-            of_queries,
-            memory,
-        );
-        Dense::new(memory, rows, shape.head_dim)
+        let (at, sizes) = ((start, shape.q_width()), [1, self.tokens.len(), width]);
+        if self.isa == self.isa.vectors() {
+            let [of_queries, _] = factors(self.isa, shape);
+            gather(self.q, at, sizes, of_queries, memory);
+            let queries = Dense::new(memory, rows, shape.head_dim);
+            return Side::left(self.isa, Operand::over_cols(&queries), q, strip);
+        }
+        let queries = gather_stored(self.q, at, sizes, memory);
+        let queries = Dense::new(queries, rows, shape.head_dim);
+        Side::left(self.isa, Operand::over_cols(&queries), q, strip)
     }
 
     /// Asks for what is packed next: the keys and values of the `next` block or, after the last,

@@ -12,7 +12,7 @@ use super::depth::Depth;
 use super::micro::{Kernel, ROW};
 use super::pack::pack;
 use super::panel::{Cut, Panel, ROW_BYTES, TAIL, TILE_STEPS};
-use super::source::Operand;
+use super::source::{Operand, same};
 use super::tiles::{self, Hints, LeftPanel, RightPanel};
 use super::{Isa, Scalar, Update, bf16};
 
@@ -285,6 +285,15 @@ pub(crate) fn as_steps<S: Scalar>(isa: Isa, rows: &mut [S], depth: Range<usize>)
         let (rows, _) = rows.as_chunks_mut::<ROW>();
         bf16::round_rows(isa, rows, depth);
     }
+}
+
+/// Rows that [`as_steps`] made ready from their first element on, `stride` elements apart, with
+/// instructions for bf16 -> their numbers and the elements from one row to the next.
+pub(crate) fn rows_of_steps<S: Scalar>(rows: &[S], stride: usize) -> (&[half::bf16], usize) {
+    let rows = same::<S, f32>(rows).expect("sums of bf16 are in f32");
+    // SAFETY: two numbers in the bytes of one, with less alignment; any bits are a number.
+    let numbers = unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), 2 * rows.len()) };
+    (numbers, 2 * stride)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A task's share of the workspace -> its packed operands, weights and running sums.
 
 use crate::attention::{AttentionShape, KEYS, padded};
-use crate::matmul::{PANEL_ROWS, ROW, STRIP, Scalar, Side};
+use crate::matmul::{ROW, STRIP, Scalar, Side};
 
 const _: () = assert!(KEYS == ROW);
 
@@ -32,7 +32,7 @@ pub struct BackwardMemory<'a, S> {
 
 impl<'a, S: Scalar> BackwardMemory<'a, S> {
     /// Elements of each field, in their order: whole vectors.
-    fn sizes(shape: &AttentionShape) -> [usize; 16] {
+    fn sizes(shape: &AttentionShape) -> [usize; 15] {
         let (rows, width) = (shape.queries() * shape.group(), shape.head_dim);
         let (left, right) = (Side::<S>::room(rows, width), Side::<S>::room(width, rows));
         let keys = Side::<S>::room(KEYS, width);
@@ -49,7 +49,6 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             STRIP,
             rows * KEYS,
             rows * KEYS,
-            PANEL_ROWS * KEYS,
             rows * padded(width),
             padded(rows),
             padded(rows),
@@ -75,7 +74,6 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             strip,
             weights,
             dlogits,
-            steps,
             dq,
             lse,
             delta,
@@ -95,7 +93,6 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             results: Weights {
                 weights,
                 dlogits,
-                steps,
                 dq,
             },
             lse,
@@ -123,12 +120,11 @@ pub struct Queries<'a, S> {
 
 /// A block's weights and gradients of logits for some keys.
 pub struct Weights<'a, S> {
-    /// Logits, then weights, `[rows, KEYS]`.
+    /// Logits, then weights, `[rows, KEYS]`; with instructions for bf16 rounded in the end, each
+    /// row in front of its memory.
     pub weights: &'a mut [S],
-    /// Gradients of weights, then of logits, `[rows, KEYS]`.
+    /// Gradients of weights, then of logits, in the same way.
     pub dlogits: &'a mut [S],
-    /// A panel's gradients of logits, as steps of the queries' gradients.
-    pub steps: &'a mut [S],
     /// Gradient of the unscaled queries before it is scaled, `[rows, K]`, each row padded.
     pub dq: &'a mut [S],
 }

@@ -7,9 +7,9 @@ use std::ops::Range;
 use super::memory::{BackwardMemory, Queries};
 use super::order::{Place, Turn};
 use crate::attention::softmax::dot;
-use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, padded};
+use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded};
 use crate::element::{Element, Real};
-use crate::matmul::{Dense, Isa, Operand, Scalar, Side, Update};
+use crate::matmul::{Dense, Isa, Operand, Rows, Scalar, Side, Update, rows_of_steps};
 use crate::simd::vectorized;
 use crate::split::Parts;
 
@@ -79,12 +79,11 @@ where
             ];
             self.weigh(&place, &keys, &block, &sides, &mut results);
             let rows = self.rows(&place);
-            let [of_weights, of_dlogits] = [&*results.weights, &*results.dlogits]
-                .map(|of| Dense::strided(of, rows, keys.len(), KEYS));
+            let size = [rows, keys.len()];
             let [by_weights, by_dlogits] = &mut by_key;
             let lefts = [
-                Side::left(self.isa, Operand::over_rows(&of_weights), by_weights, strip),
-                Side::left(self.isa, Operand::over_rows(&of_dlogits), by_dlogits, strip),
+                self.by_key(results.weights, size, by_weights, strip),
+                self.by_key(results.dlogits, size, by_dlogits, strip),
             ];
             self.add_to_keys(&place, &keys, &lefts, &block, (&turn, sums));
         }
@@ -124,12 +123,37 @@ where
         let from_at = (start + place.head * shape.group() * width, shape.q_width());
         let sizes = [shape.group(), place.queries.len(), width];
         let memory = &mut memory[..rows * width];
-        gather(from, from_at, sizes, factor, memory);
-        let rows = Dense::new(memory, rows, width);
+        let (as_stored, in_sums);
+        let rows: &dyn Rows<E::Acc> = if self.isa == self.isa.vectors() {
+            gather(from, from_at, sizes, factor, memory);
+            in_sums = Dense::new(memory, rows, width);
+            &in_sums
+        } else {
+            as_stored = Dense::new(gather_stored(from, from_at, sizes, memory), rows, width);
+            &as_stored
+        };
         [
-            Side::left(self.isa, Operand::over_cols(&rows), left, strip),
-            Side::right(self.isa, Operand::over_rows(&rows), right, strip),
+            Side::left(self.isa, Operand::over_cols(rows), left, strip),
+            Side::right(self.isa, Operand::over_rows(rows), right, strip),
         ]
+    }
+
+    /// Rows of [`KEYS`] weights or gradients of logits of some keys -> the left side, of which
+    /// these keys are the lanes.
+    fn by_key<'m>(
+        &self,
+        of: &[E::Acc],
+        [rows, keys]: [usize; 2],
+        memory: &'m mut [E::Acc],
+        strip: &mut [E::Acc],
+    ) -> Side<'m, E::Acc> {
+        if self.isa == self.isa.vectors() {
+            let of = Dense::strided(of, rows, keys, KEYS);
+            return Side::left(self.isa, Operand::over_rows(&of), memory, strip);
+        }
+        let (of, stride) = rows_of_steps(of, KEYS);
+        let of = Dense::strided(of, rows, keys, stride);
+        Side::left(self.isa, Operand::over_rows(&of), memory, strip)
     }
 
     /// Reads the rows' `lse`, and computes their `delta`.

@@ -31,9 +31,9 @@ where
         seen.map_or(0..0, |seen| seen.start / PANEL * PANEL..seen.end)
     }
 
-    /// Fills the block's weights and gradients of logits for some keys, and adds those keys' share
-    /// to the gradients of its queries. `sides` are the keys and values for logits and gradients of
-    /// weights, and the keys for the queries' gradients.
+    /// Fills the block's weights and gradients of logits for some keys, as [`Backward::by_key`]
+    /// reads them, and adds those keys' share to the gradients of its queries. `sides` are the keys
+    /// and values for logits and gradients of weights, and the keys for the queries' gradients.
     pub fn weigh(
         &self,
         place: &Place,
@@ -61,18 +61,15 @@ where
             let to = (&mut *dlogits, KEYS);
             block.dout.multiply(panel, v, seen.clone(), to, set);
             let of_rows = (&mut *weights, &mut *dlogits);
-            let steps = if self.isa == self.isa.vectors() {
+            if self.isa == self.isa.vectors() {
                 self.weigh_rows::<false>(place, keys, block, rows.clone(), of_rows);
-                dlogits
             } else {
                 self.weigh_rows::<true>(place, keys, block, rows.clone(), of_rows);
-                let steps = &mut results.steps[..dlogits.len()];
-                steps.copy_from_slice(dlogits);
-                as_steps(self.isa, steps, seen.clone());
-                steps
-            };
+                as_steps(self.isa, weights, 0..KEYS);
+                as_steps(self.isa, dlogits, 0..KEYS);
+            }
             let to = (&mut results.dq[rows.start * stride..], stride);
-            k_rows.add_rows((steps, panel.lanes), seen, to);
+            k_rows.add_rows((dlogits, panel.lanes), seen, to);
         }
     }
 
