@@ -12,7 +12,7 @@ use crate::{machine, op};
 
 /// Bytes of logits in a chunk of the model's head where products are by tiles: packing the head's
 /// weight for a few rows takes longer than to multiply by it.
-const TILED_HEAD_CHUNK_BYTES: u64 = 128 << 20;
+const TILED_HEAD_CHUNK_BYTES: u64 = 64 << 20;
 
 /// The backend `cpu`.
 pub struct CpuBackend {

@@ -49,15 +49,16 @@ impl Layout<'_> {
             // Both passes run on a chunk before the next chunk, so their values live together.
             let mut calls = draft.forward_calls();
             calls.extend(draft.backward_calls());
-            let mut both = unit_steps.of(&calls)?;
-            backward = both.steps.split_off(draft.unit.nodes.len());
+            let count = draft.unit.nodes.len();
+            let mut both = unit_steps.of(&calls, count)?;
+            backward = both.steps.split_off(count);
             forward = both.steps;
             work_bytes = both.work_bytes;
             let value = grad::output(&draft.unit.graph, "logits");
             logits = value.and_then(|value| both.places.get(&value).copied());
         } else {
-            let first = unit_steps.of(&draft.forward_calls())?;
-            let second = unit_steps.of(&draft.backward_calls())?;
+            let first = unit_steps.of(&draft.forward_calls(), draft.unit.nodes.len())?;
+            let second = unit_steps.of(&draft.backward_calls(), 0)?;
             work_bytes = first.work_bytes.max(second.work_bytes);
             (forward, backward, logits) = (first.steps, second.steps, None);
         }

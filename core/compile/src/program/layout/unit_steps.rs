@@ -37,14 +37,15 @@ pub(super) struct PlacedSteps {
 }
 
 impl UnitSteps<'_> {
-    /// The steps of `calls`.
+    /// The steps of `calls`, of which the first `forward` are those of the forward pass: then the
+    /// unit's outputs are read, and the backward pass may write over them.
     ///
     /// # Errors
     /// `INVALID` for a value whose size is no linear function of the micro-batch; `UNSUPPORTED` for
     /// an op that takes a scalar which a step does not have.
-    pub fn of(&self, calls: &[Call<'_>]) -> Result<PlacedSteps> {
+    pub fn of(&self, calls: &[Call<'_>], forward: usize) -> Result<PlacedSteps> {
         let mut lives = self.lives(calls);
-        let homes = self.homes(calls, &mut lives)?;
+        let homes = self.homes(calls, forward, &mut lives)?;
         let mut order: Vec<ValueId> = lives.keys().copied().collect();
         order.sort_unstable();
         let mut lifetimes = Vec::with_capacity(order.len());
@@ -96,6 +97,7 @@ impl UnitSteps<'_> {
     fn homes(
         &self,
         calls: &[Call<'_>],
+        forward: usize,
         lives: &mut HashMap<ValueId, (usize, usize)>,
     ) -> Result<Vec<(ValueId, ValueId)>> {
         let mut homes: HashMap<ValueId, ValueId> = HashMap::new();
@@ -112,7 +114,7 @@ impl UnitSteps<'_> {
             };
             let once = call.inputs.iter().filter(|one| **one == input).count() == 1;
             let mut outputs = self.draft.unit.graph.outputs.iter();
-            let is_wanted = outputs.any(|wanted| wanted.value == input);
+            let is_wanted = at < forward && outputs.any(|wanted| wanted.value == input);
             let extent = |value| self.draft.extent(value, self.dtypes);
             if last == at && life.0 == at && once && !is_wanted && extent(input)? == extent(output)?
             {

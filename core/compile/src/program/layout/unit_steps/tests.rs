@@ -52,8 +52,9 @@ fn draft(last: usize) -> Draft {
     }
 }
 
-/// The offsets of what the fused product is added to and of its output, and the working memory.
-fn places(draft: &Draft) -> ([u64; 2], u64) {
+/// The offsets of what the fused product is added to and of its output, and the working memory,
+/// where the first `forward` calls are those of the forward pass.
+fn places(draft: &Draft, forward: usize) -> ([u64; 2], u64) {
     let dtypes = Dtypes::all(DType::F32);
     let param = |name: &str| Param {
         name: name.to_owned(),
@@ -93,7 +94,8 @@ fn places(draft: &Draft) -> ([u64; 2], u64) {
         fixed: &fixed,
         work_begin: 128,
     };
-    let made = steps.of(&draft.forward_calls()).expect("a layout");
+    let made = steps.of(&draft.forward_calls(), forward);
+    let made = made.expect("a layout");
     let product = &made.steps[1];
     assert_eq!(product.request.version, 2);
     let offset = |at: usize| match product.operands[at] {
@@ -105,9 +107,20 @@ fn places(draft: &Draft) -> ([u64; 2], u64) {
 
 #[test]
 fn a_sum_takes_the_memory_of_what_nothing_reads_later() {
-    let ([added, output], bytes) = places(&draft(1));
+    let ([added, output], bytes) = places(&draft(1), 3);
     assert_eq!((added, output, bytes), (128, 128, 64));
-    let ([added, output], bytes) = places(&draft(0));
+    let ([added, output], bytes) = places(&draft(0), 3);
     assert_ne!(added, output, "`swiglu` reads both");
     assert_eq!(bytes, 128);
+}
+
+#[test]
+fn outputs_are_written_over_after_the_forward_pass_alone() {
+    let mut draft = draft(1);
+    let base = draft.unit.nodes[0].node.outputs[0];
+    draft.unit.graph.output("logits", base);
+    let ([added, output], _) = places(&draft, 3);
+    assert_ne!(added, output, "the output is read after the call");
+    let ([added, output], _) = places(&draft, 1);
+    assert_eq!(added, output);
 }
