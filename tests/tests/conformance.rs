@@ -62,6 +62,8 @@ fn a_quantizer_without_a_bug_passes() {
     for (package, component) in [
         ("planted", "sound"),
         ("linear4", "linear4"),
+        ("gguf", "q8-0"),
+        ("gguf", "q4-k"),
         ("higgs", "higgs"),
     ] {
         report(component, &sample(package).sources).assert_passed();

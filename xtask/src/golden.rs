@@ -31,7 +31,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
     let golden = workspace.root.join("tests/golden");
     let scripts = golden.join("scripts");
     let requirements = scripts.join("requirements.txt");
-    let modules = format!("{PEERS}, compressed_tensors");
+    let modules = format!("{PEERS}, compressed_tensors, gguf");
     require_modules(&options.python, &requirements, &modules)?;
     let script = |name: &str| {
         let mut command = Command::new(&options.python);
@@ -59,6 +59,7 @@ pub fn regenerate(workspace: &Workspace, options: &GoldenOptions) -> Result<()> 
         "make_true_bf16.py",
         "make_dora.py",
         "make_expand.py",
+        "make_gguf.py",
         "make_higgs.py",
         "make_hira.py",
         "make_lora.py",

@@ -215,7 +215,7 @@ fn check_stored(
     }
 }
 
-/// Checks the number of every block.
+/// Checks the number of every block, and those that make it.
 fn check_blocks(
     format: &Format,
     segments: &[&[u8]],
@@ -224,26 +224,18 @@ fn check_blocks(
     values: &BlockValues,
 ) -> PluginResult<()> {
     let count = blocks.count(format.shape);
+    if let BlockValues::Product { factors, size, .. } = values {
+        let groups = BlockMap::Flat { size: *size }.count([1, count]);
+        check_codes(segments, name, groups, factors)?;
+    }
+    check_codes(segments, name, count, values.parts()[0])?;
     let value = |block| format.block_value(segments, values, block);
     let wrong = match values {
         BlockValues::Stored { segment } => {
             let dtype = format.segments[*segment].dtype;
             not_finite(segments[*segment], dtype).filter(|&block| block < count)
         }
-        BlockValues::Nested { .. } | BlockValues::Affine { .. } => {
-            (0..count).find(|&block| !value(block).is_finite())
-        }
-        BlockValues::Table {
-            codes, not_numbers, ..
-        } => {
-            let code = |block| codes.read(segments[codes.segment], block);
-            if let Some(block) = (0..count).find(|&block| not_numbers.contains(&code(block))) {
-                let code = code(block);
-                let message = format!("{name} of block {block} is code {code}, no number");
-                return Err(PluginError::new(ErrorCode::PROTOCOL, message));
-            }
-            (0..count).find(|&block| !value(block).is_finite())
-        }
+        _ => (0..count).find(|&block| !value(block).is_finite()),
     };
     let Some(block) = wrong else {
         return Ok(());
@@ -252,6 +244,28 @@ fn check_blocks(
         "{name} of block {block} is {}, expected a finite number",
         value(block)
     );
+    Err(PluginError::new(ErrorCode::PROTOCOL, message))
+}
+
+/// Checks that the codes of `count` blocks or groups, if the numbers have such, stand for numbers.
+fn check_codes(
+    segments: &[&[u8]],
+    name: &str,
+    count: u64,
+    values: &BlockValues,
+) -> PluginResult<()> {
+    let BlockValues::Table {
+        codes, not_numbers, ..
+    } = values
+    else {
+        return Ok(());
+    };
+    let code = |block| codes.read(segments[codes.segment], block);
+    let Some(block) = (0..count).find(|&block| not_numbers.contains(&code(block))) else {
+        return Ok(());
+    };
+    let code = code(block);
+    let message = format!("{name} of block {block} is code {code}, no number");
     Err(PluginError::new(ErrorCode::PROTOCOL, message))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A weight is `[N, M]`, row major; element `(r, c)` has the flat index `i = r M + c`.
 
+mod block_values;
 mod code_rows;
 mod codes;
 mod decode;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::DType;
 
+pub use block_values::{BlockValues, TableScale};
 pub use code_rows::{CodeRows, RowOrder};
 pub use codes::{BitOrder, CodeRun, Codes};
 pub use device_code::DeviceCode;
@@ -110,94 +112,6 @@ impl BlockMap {
     }
 }
 
-/// A number for every block, as stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockValues {
-    /// Stored as they are, one per element of the segment (f32, bf16 or f16).
-    Stored {
-        /// Index of the segment.
-        segment: usize,
-    },
-    /// Quantized again (double quantization): `table[code[b]] * scale[b / size] + offset`.
-    Nested {
-        /// Index of the segment of 8-bit codes, one per block.
-        codes: usize,
-        /// The 256 values of the codes.
-        table: Vec<f32>,
-        /// Index of the segment of f32 scales, one per `size` blocks.
-        scales: usize,
-        /// Blocks per scale.
-        size: u64,
-        /// Index of the segment of one f32.
-        offset: usize,
-    },
-    /// Quantized again, uniformly: `(code[b] - zero[g]) * scale[g]`, in f32, where `g` is the group
-    /// of block `b` (HQQ's quantized zeros and scales).
-    Affine {
-        /// Index of the segment of 8-bit codes, one per block.
-        codes: usize,
-        /// How blocks form groups, as if the blocks were a weight of one row: `Flat` and `Strided`
-        /// groups, or `Rows` for one group of all.
-        groups: BlockMap,
-        /// Index of the segment of scales, one per group (f32, bf16 or f16).
-        scales: usize,
-        /// Index of the segment of zero points, one per group (f32, bf16 or f16).
-        zeros: usize,
-    },
-    /// Codes that stand for numbers: `table[code[b]]`, in f32, times or over one number of the
-    /// whole weight where `scale` names it. Scales in E8M0 or E4M3 and packed zero points are
-    /// such.
-    Table {
-        /// The codes, one per block in the order of blocks: of 8 bits, or of 4 in the order
-        /// `HighFirst` or `LowFirst`.
-        codes: Codes,
-        /// The `2^bits` values of the codes.
-        table: Vec<f32>,
-        /// Codes that stand for no number, such as the NaN of E8M0: of 8 bits only. The host
-        /// refuses a weight that has one, so that their values in the table are never used.
-        #[serde(default)]
-        not_numbers: Vec<u8>,
-        /// A number of the whole weight.
-        #[serde(default)]
-        scale: Option<TableScale>,
-    },
-}
-
-/// The number of a whole weight by which the values of a table are scaled, in f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TableScale {
-    /// `table[code] * number`.
-    Times {
-        /// Index of the segment of one f32.
-        segment: usize,
-    },
-    /// `table[code] / number`, rounded once (the global scale of NVFP4 in compressed-tensors).
-    Over {
-        /// Index of the segment of one f32.
-        segment: usize,
-    },
-}
-
-impl TableScale {
-    /// Index of the segment of one f32.
-    pub fn segment(self) -> usize {
-        match self {
-            TableScale::Times { segment } | TableScale::Over { segment } => segment,
-        }
-    }
-
-    /// The scaled value.
-    #[inline]
-    pub fn apply(self, value: f32, number: f32) -> f32 {
-        match self {
-            TableScale::Times { .. } => value * number,
-            TableScale::Over { .. } => value / number,
-        }
-    }
-}
-
 /// How codes are decoded to numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -280,8 +194,9 @@ impl Format {
 
     /// Bytes of segment `segment` that stand for no number.
     pub fn not_numbers(&self, segment: usize) -> &[u8] {
-        let values = self.block_values();
-        let codes = values.into_iter().find_map(|(.., values)| match values {
+        let values = self.block_values().into_iter();
+        let mut parts = values.flat_map(|(.., values)| values.parts());
+        let codes = parts.find_map(|values| match values {
             BlockValues::Table {
                 codes, not_numbers, ..
             } if codes.segment == segment => Some(not_numbers.as_slice()),

@@ -17,3 +17,15 @@ template <class T>
 DEVICE float number(const uint8_t* segment, uint64_t at) {
   return widen(((const T*)segment)[at]);
 }
+// A number between other bytes, which begins at byte `at` of the segment: at a multiple of its size where that is said.
+template <class T, bool IS_ALIGNED>
+DEVICE float interleaved_number(const uint8_t* segment, uint64_t at) {
+  if constexpr (IS_ALIGNED) return number<T>(segment + at, 0);
+  uint32_t bits = 0;
+#pragma unroll
+  for (int k = 0; k < (int)sizeof(T); k++) bits |= (uint32_t)segment[at + k] << 8 * k;
+  if constexpr (sizeof(T) == 4)
+    return bits_float(bits);
+  else
+    return widen(T{(uint16_t)bits});
+}

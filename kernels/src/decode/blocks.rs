@@ -1,11 +1,11 @@
 //! The numbers of a weight's blocks -> one per element of a run, or one per block.
 
 use espalier_interface::DType;
-use espalier_interface::format::{BlockMap, BlockValues, Codes, TableScale};
+use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, TableScale};
 use half::{bf16, f16};
 
 use super::PackedWeight;
-use super::codes::look_up_packed;
+use super::codes::{look_up_packed, unpack};
 use super::weight::RUN;
 use crate::element::Element;
 use crate::simd::vectorized;
@@ -69,6 +69,36 @@ impl PackedWeight<'_> {
     pub(super) fn values(&self, values: &BlockValues, first: usize, out: &mut [f32]) {
         match values {
             BlockValues::Stored { segment } => self.stored(*segment, first, out),
+            BlockValues::Interleaved {
+                segment,
+                dtype,
+                start,
+                bytes,
+            } => {
+                let begin = *start as usize + first * *bytes as usize;
+                let numbers = &self.segment(*segment)[begin..];
+                interleaved(numbers, *dtype, *bytes as usize, out);
+            }
+            BlockValues::Product {
+                values,
+                factors,
+                size,
+            } => {
+                let mut factor = [0.0; RUN];
+                let factor = &mut factor[..out.len()];
+                // The blocks as a weight of one row.
+                let groups = BlockMap::Flat { size: *size };
+                self.spread(groups, factors, 0, first, factor);
+                self.values(values, first, out);
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        for (out, &factor) in out.iter_mut().zip(factor.iter()) {
+                            *out *= factor;
+                        }
+                    },
+                );
+            }
             BlockValues::Nested {
                 codes,
                 table,
@@ -130,15 +160,18 @@ impl PackedWeight<'_> {
         out: &mut [f32],
     ) {
         let bytes = self.segment(codes.segment);
-        if codes.bits == 8 {
-            let table: &[f32; 256] = table.try_into().expect("a format that was validated");
-            let codes = &bytes[first..first + out.len()];
-            for (out, &code) in out.iter_mut().zip(codes) {
-                *out = table[usize::from(code)];
+        match <&[f32; 16]>::try_from(table) {
+            Ok(table) if !matches!(codes.order, BitOrder::Rows(_)) => {
+                look_up_packed(self.isa(), bytes, codes, first, table, out);
             }
-        } else {
-            let table: &[f32; 16] = table.try_into().expect("a format that was validated");
-            look_up_packed(self.isa(), bytes, codes, first, table, out);
+            _ => {
+                let mut unpacked = [0u8; RUN];
+                let unpacked = &mut unpacked[..out.len()];
+                unpack(bytes, codes, first, unpacked);
+                for (out, &code) in out.iter_mut().zip(unpacked.iter()) {
+                    *out = table[usize::from(code)];
+                }
+            }
         }
         let Some(scale) = scale else {
             return;
@@ -168,6 +201,28 @@ impl PackedWeight<'_> {
         let mut value = [0.0];
         self.stored(segment, at, &mut value);
         value[0]
+    }
+}
+
+/// Reads numbers of `dtype`, each `distance` bytes after the one before.
+fn interleaved(bytes: &[u8], dtype: DType, distance: usize, out: &mut [f32]) {
+    match dtype {
+        DType::F32 => apart(bytes, distance, out, f32::from_le_bytes),
+        DType::BF16 => apart(bytes, distance, out, |x| bf16::from_le_bytes(x).load()),
+        _ => apart(bytes, distance, out, |x| f16::from_le_bytes(x).load()),
+    }
+}
+
+/// Reads numbers of `BYTES` bytes, each `distance` bytes after the one before.
+#[inline(always)]
+fn apart<const BYTES: usize>(
+    bytes: &[u8],
+    distance: usize,
+    out: &mut [f32],
+    read: impl Fn([u8; BYTES]) -> f32,
+) {
+    for (out, bytes) in out.iter_mut().zip(bytes.chunks(distance)) {
+        *out = read(*bytes.first_chunk().expect("a format that was validated"));
     }
 }
 

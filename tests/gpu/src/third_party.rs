@@ -34,6 +34,14 @@ pub fn registry(folder: &TempDir) -> Registry {
 /// # Panics
 /// If it cannot be built or loaded.
 pub fn sample(name: &str) -> Box<dyn Quantizer> {
-    let made = registry(&folder(name)).create_quantizer(name, &Map::new(), SERVICES);
+    component(name, name)
+}
+
+/// A quantizer of the sample plugin `plugin` with its defaults.
+///
+/// # Panics
+/// If it cannot be built or loaded.
+pub fn component(plugin: &str, name: &str) -> Box<dyn Quantizer> {
+    let made = registry(&folder(plugin)).create_quantizer(name, &Map::new(), SERVICES);
     made.expect("a quantizer").0
 }

@@ -12,7 +12,7 @@ use espalier_interface::{
     Backend, DType, Device, KernelRequest, Operand, ParamOperand, Quantizer, Result, Serial,
     WeightLayout,
 };
-use espalier_tests_gpu::third_party::{folder as sample_folder, registry, sample};
+use espalier_tests_gpu::third_party::{component, folder as sample_folder, registry, sample};
 use espalier_tests_gpu::{launched, options, quantizers};
 
 /// Weights `[N, M]`: one that is whole blocks of every quantizer, and one that ends within what a
@@ -76,6 +76,9 @@ fn every_format_has_the_processors_values() {
     let mut all = quantizers();
     for name in ["linear4", "higgs", "decode-only"] {
         all.push((name.to_owned(), sample(name)));
+    }
+    for name in ["q8-0", "q4-k"] {
+        all.push((name.to_owned(), component("gguf", name)));
     }
     for (name, quantizer) in &all {
         let shapes = assert_same(device, name, quantizer.as_ref());

@@ -5,7 +5,7 @@
 mod kit;
 mod random;
 
-use espalier_interface::format::{Decoding, DeviceCode, Format, SegmentSpec};
+use espalier_interface::format::{BlockValues, Decoding, DeviceCode, Format, SegmentSpec};
 use espalier_interface::random::{Purpose, key, philox};
 use espalier_interface::{DType, Decoder, ErrorCode};
 
@@ -76,7 +76,41 @@ fn fill(draw: &Draw, format: &Format) -> Vec<Vec<u8>> {
         bytes.truncate(segment.bytes() as usize);
         bytes
     });
-    filled.collect()
+    let mut filled: Vec<Vec<u8>> = filled.collect();
+    for (_, blocks, values) in format.block_values() {
+        for (index, values) in values.parts().into_iter().enumerate() {
+            put_interleaved(draw, blocks.count(format.shape), values, index, &mut filled);
+        }
+    }
+    filled
+}
+
+/// Writes numbers between the bytes of a segment, if those of `count` blocks lie there.
+fn put_interleaved(
+    draw: &Draw,
+    count: u64,
+    values: &BlockValues,
+    index: usize,
+    segments: &mut [Vec<u8>],
+) {
+    let BlockValues::Interleaved {
+        segment,
+        dtype,
+        start,
+        bytes,
+    } = *values
+    else {
+        return;
+    };
+    let width = dtype.bytes() as usize;
+    let places = (start as usize..).step_by(bytes as usize);
+    let numbers = draw.normal(count as usize, dtype, 60 + (segment + index) as u64);
+    for (at, number) in places.zip(encode(dtype, &numbers).chunks(width)) {
+        // A product has fewer factors than blocks.
+        if let Some(place) = segments[segment].get_mut(at..at + width) {
+            place.copy_from_slice(number);
+        }
+    }
 }
 
 fn table(draw: &Draw, entries: usize) -> Vec<f32> {

@@ -118,10 +118,19 @@ fn gap_of_span(table: &[f32]) -> f64 {
 /// The error of a stored number per block: relative to the number, and to the largest of them.
 fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
     match values {
-        BlockValues::Stored { segment } if format.segments[*segment].dtype == DType::F32 => {
-            (0.0, 0.0)
+        BlockValues::Stored { segment } => of_dtype(format.segments[*segment].dtype),
+        BlockValues::Interleaved { dtype, .. } => of_dtype(*dtype),
+        BlockValues::Product {
+            values, factors, ..
+        } => {
+            let of_values = match &**values {
+                // The largest number of a group has the largest code.
+                BlockValues::Table { table, .. } => (0.0, gap_of_span(table) / 2.0),
+                values => storage(format, values),
+            };
+            let of_factors = storage(format, factors);
+            (of_values.0 + of_factors.0, of_values.1 + of_factors.1)
         }
-        BlockValues::Stored { .. } => (SHORT_SCALE, 0.0),
         BlockValues::Nested { table, .. } => (0.0, half_gap(table)),
         // The 255 steps of 8 bits cover the span of a group's numbers and zero.
         BlockValues::Affine { .. } => (0.0, 2.0 * 0.5 / 255.0),
@@ -144,6 +153,14 @@ fn storage(format: &Format, values: &BlockValues) -> (f64, f64) {
             }
             relative_gap(&numbers, scale.is_some())
         }
+    }
+}
+
+/// The error of a number of that dtype, relative to it.
+fn of_dtype(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F32 => (0.0, 0.0),
+        _ => (SHORT_SCALE, 0.0),
     }
 }
 

@@ -134,6 +134,23 @@ impl Format {
         let number = |segment: usize, at: u64| self.number(segments, segment, at);
         match values {
             BlockValues::Stored { segment } => number(*segment, block),
+            BlockValues::Interleaved {
+                segment,
+                dtype,
+                start,
+                bytes,
+            } => {
+                let at = start + block * bytes;
+                float(&segments[*segment][at as usize..], *dtype, 0)
+            }
+            BlockValues::Product {
+                values,
+                factors,
+                size,
+            } => {
+                let factor = self.block_value(segments, factors, block / size);
+                self.block_value(segments, values, block) * factor
+            }
             BlockValues::Nested {
                 codes,
                 table,

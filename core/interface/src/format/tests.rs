@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod interleaved;
 mod steps;
 mod vectors;
 mod wide_codes;
@@ -308,10 +309,14 @@ fn tables_that_do_not_fit_are_refused_by_name() {
             _ => panic!("a table"),
         }
     }
-    refused(|values| codes(values).bits = 2, "codes of 2 bits");
+    refused(
+        |values| codes(values).bits = 2,
+        "a table of 256 values for 2 bits",
+    );
+    refused(|values| codes(values).bits = 9, "codes of 9 bits");
     refused(
         |values| codes(values).order = BitOrder::Split { words: 4 },
-        "neither split nor a stream",
+        "which are not split",
     );
     refused(
         |values| codes(values).bits = 4,
@@ -340,7 +345,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
                 table.truncate(16);
             }
         },
-        "codes that stand for no number have 8 bits, found 4",
+        "codes that stand for no number have 8 bits and no rows, found 4",
     );
     refused(
         |values| {

@@ -1,8 +1,7 @@
 //! Checks that the parts of a format fit each other, before anything is allocated for it.
 
 use super::{
-    BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, Format, SegmentSpec, Step,
-    ValueSource,
+    BitOrder, BlockMap, CodeRows, Codes, Decoding, Format, SegmentSpec, Step, ValueSource,
 };
 use crate::{DType, PluginError, Result};
 
@@ -193,7 +192,7 @@ impl Format {
     }
 
     /// Checks codes of elements.
-    fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
+    pub(super) fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
         if codes.are_wide() {
             return self.fail(format!(
                 "codes of {} bits, expected at most 8: wider ones stand for vectors, as those of a \
@@ -253,7 +252,7 @@ impl Format {
     }
 
     /// Number of blocks of a weight of that shape.
-    fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
+    pub(super) fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
         match blocks {
             BlockMap::Flat { size: 0 }
             | BlockMap::Strided { count: 0 }
@@ -266,74 +265,6 @@ impl Format {
         match table.iter().position(|x| !x.is_finite()) {
             None => Ok(()),
             Some(at) => self.fail(format!("{what}: value {at} of its table is {}", table[at])),
-        }
-    }
-
-    /// Checks the numbers of `count` blocks.
-    fn check_values(&self, values: &BlockValues, count: u64, what: &str) -> Result<()> {
-        match values {
-            BlockValues::Stored { segment } => self.check_segment(*segment, count, &NUMBERS, what),
-            BlockValues::Nested {
-                codes,
-                table,
-                scales,
-                size,
-                offset,
-            } => {
-                if table.len() != 256 || *size == 0 {
-                    return self.fail(format!(
-                        "{what}: a nested table has 256 values and a block size"
-                    ));
-                }
-                self.check_finite(table, what)?;
-                self.check_segment(*codes, count, &[DType::U8], what)?;
-                self.check_segment(*scales, count.div_ceil(*size), &[DType::F32], what)?;
-                self.check_segment(*offset, 1, &[DType::F32], what)
-            }
-            BlockValues::Affine {
-                codes,
-                groups,
-                scales,
-                zeros,
-            } => {
-                self.check_segment(*codes, count, &[DType::U8], what)?;
-                let groups = self.count(*groups, [1, count])?;
-                self.check_segment(*scales, groups, &NUMBERS, what)?;
-                self.check_segment(*zeros, groups, &NUMBERS, what)
-            }
-            BlockValues::Table {
-                codes,
-                table,
-                not_numbers,
-                scale,
-            } => {
-                let fills_words = matches!(codes.order, BitOrder::HighFirst | BitOrder::LowFirst);
-                if !fills_words || !matches!(codes.bits, 4 | 8) {
-                    return self.fail(format!(
-                        "{what}: codes of {} bits in order {:?}; a table has codes of 4 or 8 bits, which are neither split nor a stream nor in rows",
-                        codes.bits, codes.order
-                    ));
-                }
-                if table.len() != 1 << codes.bits {
-                    return self.fail(format!(
-                        "{what}: a table of {} values for {} bits",
-                        table.len(),
-                        codes.bits
-                    ));
-                }
-                if !not_numbers.is_empty() && codes.bits != 8 {
-                    return self.fail(format!(
-                        "{what}: codes that stand for no number have 8 bits, found {}",
-                        codes.bits
-                    ));
-                }
-                self.check_finite(table, what)?;
-                self.check_segment(codes.segment, codes.words(count), &[DType::U8], what)?;
-                match scale {
-                    Some(scale) => self.check_segment(scale.segment(), 1, &[DType::F32], what),
-                    None => Ok(()),
-                }
-            }
         }
     }
 }

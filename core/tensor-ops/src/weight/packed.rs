@@ -4,6 +4,7 @@
 mod blocks;
 mod codes;
 mod hadamard;
+mod interleaved;
 mod outliers;
 mod vectors;
 

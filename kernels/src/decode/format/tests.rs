@@ -53,10 +53,25 @@ fn segments(codes: &Codes, elements: u64, count: u64, dtype: DType) -> Vec<Segme
         spec("outliers", dtype, 3 * elements.div_ceil(40)),
         spec("codebook", dtype, 7 << codes.bits),
         spec("residuals", DType::F32, 7 << codes.bits),
+        spec("interleaved", DType::U8, 11 * count + 3),
     ]
 }
 
+/// Numbers of f16 and of f32, one of each in 11 bytes from byte 3 on.
+fn interleaved(len: u64) -> Vec<u8> {
+    let mut bytes = vec![0xa5; len as usize];
+    let (_, records) = bytes.split_at_mut(3);
+    for (record, x) in records.chunks_mut(11).zip(numbers::<f32>(len as usize, 3)) {
+        record[..2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
+        record[2..6].copy_from_slice(&(0.5 - x).to_le_bytes());
+    }
+    bytes
+}
+
 fn bytes(spec: &SegmentSpec) -> Vec<u8> {
+    if spec.name == "interleaved" {
+        return interleaved(spec.len);
+    }
     let x = numbers::<f32>(spec.len as usize, spec.name.len() as u64);
     let x = x.into_iter();
     match spec.dtype {
@@ -112,6 +127,17 @@ fn decodings(codes: &Codes, blocks: BlockMap, cols: u64) -> Vec<Decoding> {
         not_numbers: Vec::new(),
         scale,
     };
+    let between = |dtype, start| BlockValues::Interleaved {
+        segment: 12,
+        dtype,
+        start,
+        bytes: 11,
+    };
+    let product = |values, factors| BlockValues::Product {
+        values: Box::new(values),
+        factors: Box::new(factors),
+        size: 5,
+    };
     let times = Some(TableScale::Times { segment: 5 });
     let over = Some(TableScale::Over { segment: 5 });
     vec![
@@ -129,6 +155,14 @@ fn decodings(codes: &Codes, blocks: BlockMap, cols: u64) -> Vec<Decoding> {
         affine(
             grouped(BlockMap::Strided { count: 5 }),
             grouped(BlockMap::Flat { size: 9 }),
+        ),
+        codebook(product(
+            table(6, BitOrder::Stream, None),
+            between(DType::F16, 3),
+        )),
+        affine(
+            between(DType::F32, 5),
+            product(between(DType::F16, 3), stored(1)),
         ),
         after_table(codes, blocks),
         vectors(codes, blocks, cols),

@@ -241,14 +241,14 @@ impl Writer<'_> {
                 )
             }
             _ if is_common(blocks, columns) => {
-                let (block, number) = (block(blocks, "at"), self.number_of_block(values));
+                let (block, number) = (block(blocks, "at"), self.number_of_block(values, "block"));
                 format!(
                     "    uint64_t block = {block};\n    float x = {number};\n{each} v[k] = v[k] \
                      {operator} x;\n"
                 )
             }
             _ => {
-                let (block, number) = (block(blocks, "own"), self.number_of_block(values));
+                let (block, number) = (block(blocks, "own"), self.number_of_block(values, "block"));
                 format!(
                     "    Place own = at;\n{each} {{\n    uint64_t block = {block};\n    v[k] = v[k] \
                      {operator} ({number});\n    own = behind(own, shape);\n    }}\n"
@@ -268,10 +268,36 @@ impl Writer<'_> {
         format!("number<{}>({}, {at})", self.dtype(segment), start(segment))
     }
 
-    /// The number of block `block`.
-    fn number_of_block(&mut self, of: &BlockValues) -> String {
+    /// The number of the block whose index is `block`.
+    fn number_of_block(&mut self, of: &BlockValues, block: &str) -> String {
         match of {
-            BlockValues::Stored { segment } => self.number(*segment, "block"),
+            BlockValues::Stored { segment } => self.number(*segment, block),
+            BlockValues::Interleaved {
+                segment,
+                dtype,
+                start: first,
+                bytes,
+            } => {
+                let width = dtype.bytes();
+                let is_aligned = first.is_multiple_of(width) && bytes.is_multiple_of(width);
+                let words = self.tables.add_words(*first);
+                self.tables.add_words(*bytes);
+                let (dtype, segment) = (dtype.name(), start(*segment));
+                format!(
+                    "interleaved_number<{dtype}, {is_aligned}>({segment}, tables.words[{words}] + \
+                     {block} * tables.words[{}])",
+                    words + 1
+                )
+            }
+            BlockValues::Product {
+                values,
+                factors,
+                size,
+            } => {
+                let value = self.number_of_block(values, block);
+                let factor = self.number_of_block(factors, &format!("({block} / {size})"));
+                format!("({value}) * ({factor})")
+            }
             BlockValues::Nested {
                 codes,
                 table,
@@ -280,9 +306,9 @@ impl Writer<'_> {
                 offset,
             } => {
                 let (first, codes) = (self.tables.add(table), start(*codes));
-                let scale = self.number(*scales, &format!("block / {size}"));
+                let scale = self.number(*scales, &format!("{block} / {size}"));
                 let offset = self.number(*offset, "0");
-                format!("tables.values[{first} + {codes}[block]] * {scale} + {offset}")
+                format!("tables.values[{first} + {codes}[{block}]] * {scale} + {offset}")
             }
             BlockValues::Affine {
                 codes,
@@ -293,14 +319,14 @@ impl Writer<'_> {
                 // The blocks as a weight of one row.
                 let group = match groups {
                     BlockMap::Flat { size } | BlockMap::Groups { size } => {
-                        format!("block / {size}")
+                        format!("{block} / {size}")
                     }
-                    BlockMap::Strided { count } => format!("block % {count}"),
+                    BlockMap::Strided { count } => format!("{block} % {count}"),
                     BlockMap::Rows => "0".to_owned(),
-                    BlockMap::Columns => "block".to_owned(),
+                    BlockMap::Columns => block.to_owned(),
                 };
                 let (scale, zero) = (self.number(*scales, &group), self.number(*zeros, &group));
-                format!("((float){}[block] - {zero}) * {scale}", start(*codes))
+                format!("((float){}[{block}] - {zero}) * {scale}", start(*codes))
             }
             BlockValues::Table {
                 codes,
@@ -308,7 +334,7 @@ impl Writer<'_> {
                 scale,
                 ..
             } => {
-                let (first, code) = (self.tables.add(table), self.code(codes, "block"));
+                let (first, code) = (self.tables.add(table), self.code(codes, block));
                 let value = format!("tables.values[{first} + {code}]");
                 match scale {
                     None => value,

@@ -1,5 +1,6 @@
 //! A decoding of each source, and one with each step.
 
+use espalier_interface::DType;
 use espalier_interface::format::{
     BitOrder, BlockMap, BlockValues, CodeRows, Codes, Decoding, RowOrder, Step, ValueSource,
 };
@@ -49,14 +50,25 @@ pub fn decodings() -> Vec<Decoding> {
 fn steps() -> Vec<Step> {
     let blocks = BlockMap::Groups { size: 2 };
     let values = || BlockValues::Stored { segment: 1 };
+    let between = BlockValues::Interleaved {
+        segment: 1,
+        dtype: DType::F16,
+        start: 2,
+        bytes: 4,
+    };
+    let product = BlockValues::Product {
+        values: Box::new(values()),
+        factors: Box::new(values()),
+        size: 2,
+    };
     vec![
         Step::Times {
             blocks,
-            values: values(),
+            values: between,
         },
         Step::Plus {
             blocks,
-            values: values(),
+            values: product,
         },
         Step::Minus {
             blocks,

@@ -22,7 +22,7 @@ pub fn format(draw: &Draw, dice: &Dice, shape: [u64; 2]) -> (String, Format) {
     if dice.once_in(3) {
         return steps::format(draw, dice, shape, bits);
     }
-    let (codes, words) = codes(dice, bits, elements);
+    let (codes, words) = codes(dice, bits, elements, true);
     let blocks = blocks(dice, elements);
     let count = blocks.count(shape);
     let mut segments = vec![SegmentSpec::new("codes", codes.dtype(), words)];
@@ -60,7 +60,7 @@ fn names(segments: &[SegmentSpec]) -> String {
 }
 
 /// The codes of segment 0, and its number of words.
-fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
+fn codes(dice: &Dice, bits: u32, elements: u64, can_be_split: bool) -> (Codes, u64) {
     // The words of 3 bits are of 32 where the codes are split.
     let word_bits = if bits == 3 { 32 } else { 8 };
     // At times more words than are needed.
@@ -74,9 +74,9 @@ fn codes(dice: &Dice, bits: u32, elements: u64) -> (Codes, u64) {
     ];
     let orders = match bits {
         3 => &orders[..3],
-        9.. => &orders[1..],
         _ => &orders,
     };
+    let orders = &orders[if can_be_split && bits <= 8 { 0 } else { 1 }..];
     let codes = Codes {
         segment: 0,
         bits,
@@ -135,11 +135,8 @@ fn values(
         segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
         segments.len() - 1
     };
-    match dice.below(4) {
-        0 => BlockValues::Stored {
-            segment: add("", dice.one_of(&STORED), count),
-        },
-        1 => {
+    match dice.below(7) {
+        0 => {
             let size = dice.one_of(&[256, dice.between(1, 300) as u64]);
             BlockValues::Nested {
                 codes: add("", DType::U8, count),
@@ -149,30 +146,7 @@ fn values(
                 offset: add("_offset", DType::F32, 1),
             }
         }
-        2 => {
-            let mut codes = Codes {
-                segment: 0,
-                bits: dice.one_of(&[4, 8]),
-                order: dice.one_of(&[BitOrder::HighFirst, BitOrder::LowFirst]),
-            };
-            codes.segment = add("", DType::U8, codes.words(count));
-            let scale = match dice.below(3) {
-                0 => None,
-                1 => Some(TableScale::Times {
-                    segment: add("_scale", DType::F32, 1),
-                }),
-                _ => Some(TableScale::Over {
-                    segment: add("_scale", DType::F32, 1),
-                }),
-            };
-            BlockValues::Table {
-                table: table(draw, 1 << codes.bits),
-                codes,
-                not_numbers: Vec::new(),
-                scale,
-            }
-        }
-        _ => {
+        1 => {
             let size = dice.between(1, 200) as u64;
             let groups = dice.one_of(&[
                 BlockMap::Rows,
@@ -187,6 +161,67 @@ fn values(
                 groups,
                 scales: add("_scale", dice.one_of(&STORED), numbers),
                 zeros: add("_zero", dice.one_of(&STORED), numbers),
+            }
+        }
+        2 => {
+            let size = dice.one_of(&[1, 8, dice.between(1, 40) as u64]);
+            let group = format!("{name}_group");
+            let values = factors(draw, dice, (name, count), segments);
+            let factors = factors(draw, dice, (&group, count.div_ceil(size)), segments);
+            BlockValues::Product {
+                values: Box::new(values),
+                factors: Box::new(factors),
+                size,
+            }
+        }
+        _ => factors(draw, dice, (name, count), segments),
+    }
+}
+
+/// The same that can be factors of a product.
+fn factors(
+    draw: &Draw,
+    dice: &Dice,
+    (name, count): (&str, u64),
+    segments: &mut Vec<SegmentSpec>,
+) -> BlockValues {
+    let mut add = |suffix: &str, dtype, len| {
+        segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
+        segments.len() - 1
+    };
+    match dice.below(3) {
+        0 => BlockValues::Stored {
+            segment: add("", dice.one_of(&STORED), count),
+        },
+        1 => {
+            let dtype = dice.one_of(&STORED);
+            let start = dice.one_of(&[0, dice.below(9) as u64]);
+            let bytes = dtype.bytes() + dice.one_of(&[0, 16, dice.below(20) as u64]);
+            BlockValues::Interleaved {
+                segment: add("", DType::U8, start + count * bytes),
+                dtype,
+                start,
+                bytes,
+            }
+        }
+        _ => {
+            let bits = dice.one_of(&[4, 8, dice.between(1, 8) as u32]);
+            let (mut codes, words) = codes(dice, bits, count, false);
+            codes.segment = add("", codes.dtype(), words);
+            let scale = match dice.below(3) {
+                0 => None,
+                1 => Some(TableScale::Times {
+                    segment: add("_scale", DType::F32, 1),
+                }),
+                _ => Some(TableScale::Over {
+                    segment: add("_scale", DType::F32, 1),
+                }),
+            };
+            BlockValues::Table {
+                table: table(draw, 1 << bits),
+                codes,
+                not_numbers: Vec::new(),
+                scale,
             }
         }
     }

@@ -5,6 +5,7 @@ use espalier_interface::{DType, Result};
 
 use super::Run;
 use super::codes::CodeNumbers;
+use super::interleaved::Interleaved;
 use crate::launch::Launch;
 use crate::{Binary, Tensors};
 
@@ -28,6 +29,9 @@ enum Values {
     Stored {
         segment: usize,
     },
+    Interleaved(Interleaved),
+    /// Of each block, times that of its group.
+    Product(Box<Values>, Box<BlockNumbers>),
     /// Codes that stand for numbers, then functions with the numbers of groups of blocks.
     Coded {
         codes: CodeNumbers,
@@ -38,56 +42,7 @@ enum Values {
 impl BlockNumbers {
     /// The numbers `values` of blocks of `map`.
     pub fn new(map: BlockMap, values: &BlockValues) -> Self {
-        let stored = |map, segment| BlockNumbers {
-            map,
-            values: Values::Stored { segment },
-        };
-        let values = match values {
-            BlockValues::Stored { segment } => Values::Stored { segment: *segment },
-            BlockValues::Nested {
-                codes,
-                table,
-                scales,
-                size,
-                offset,
-            } => Values::Coded {
-                codes: CodeNumbers::table(&bytes(*codes), table),
-                then: vec![
-                    (Binary::Mul, stored(BlockMap::Flat { size: *size }, *scales)),
-                    (Binary::Add, stored(BlockMap::Rows, *offset)),
-                ],
-            },
-            BlockValues::Affine {
-                codes,
-                groups,
-                scales,
-                zeros,
-            } => Values::Coded {
-                codes: CodeNumbers::count(&bytes(*codes)),
-                then: vec![
-                    (Binary::Sub, stored(*groups, *zeros)),
-                    (Binary::Mul, stored(*groups, *scales)),
-                ],
-            },
-            BlockValues::Table {
-                codes,
-                table,
-                scale,
-                ..
-            } => {
-                let then = scale.map(|scale| {
-                    let function = match scale {
-                        TableScale::Times { .. } => Binary::Mul,
-                        TableScale::Over { .. } => Binary::Div,
-                    };
-                    (function, stored(BlockMap::Rows, scale.segment()))
-                });
-                Values::Coded {
-                    codes: CodeNumbers::table(codes, table),
-                    then: then.into_iter().collect(),
-                }
-            }
-        };
+        let values = Values::new(values);
         BlockNumbers { map, values }
     }
 
@@ -116,7 +71,7 @@ impl BlockNumbers {
     ) -> Result<(L::Tensor, [usize; 2])> {
         let library = launch.library;
         let numbers = |begin: usize, len: usize, shape: [usize; 2]| {
-            library.reshape(&self.numbers(launch, first, [begin, len])?, &shape)
+            library.reshape(&self.values.numbers(launch, first, [begin, len])?, &shape)
         };
         match self.map {
             BlockMap::Rows => {
@@ -165,6 +120,76 @@ impl BlockNumbers {
             }
         }
     }
+}
+
+impl Values {
+    fn new(values: &BlockValues) -> Self {
+        let stored = |map, segment| BlockNumbers {
+            map,
+            values: Values::Stored { segment },
+        };
+        match values {
+            BlockValues::Stored { segment } => Values::Stored { segment: *segment },
+            BlockValues::Interleaved {
+                segment,
+                dtype,
+                start,
+                bytes,
+            } => Values::Interleaved(Interleaved::new(*segment, *dtype, *start, *bytes)),
+            BlockValues::Product {
+                values,
+                factors,
+                size,
+            } => {
+                let groups = BlockMap::Flat { size: *size };
+                let factors = BlockNumbers::new(groups, factors);
+                Values::Product(Box::new(Values::new(values)), Box::new(factors))
+            }
+            BlockValues::Nested {
+                codes,
+                table,
+                scales,
+                size,
+                offset,
+            } => Values::Coded {
+                codes: CodeNumbers::table(&bytes(*codes), table),
+                then: vec![
+                    (Binary::Mul, stored(BlockMap::Flat { size: *size }, *scales)),
+                    (Binary::Add, stored(BlockMap::Rows, *offset)),
+                ],
+            },
+            BlockValues::Affine {
+                codes,
+                groups,
+                scales,
+                zeros,
+            } => Values::Coded {
+                codes: CodeNumbers::count(&bytes(*codes)),
+                then: vec![
+                    (Binary::Sub, stored(*groups, *zeros)),
+                    (Binary::Mul, stored(*groups, *scales)),
+                ],
+            },
+            BlockValues::Table {
+                codes,
+                table,
+                scale,
+                ..
+            } => {
+                let then = scale.map(|scale| {
+                    let function = match scale {
+                        TableScale::Times { .. } => Binary::Mul,
+                        TableScale::Over { .. } => Binary::Div,
+                    };
+                    (function, stored(BlockMap::Rows, scale.segment()))
+                });
+                Values::Coded {
+                    codes: CodeNumbers::table(codes, table),
+                    then: then.into_iter().collect(),
+                }
+            }
+        }
+    }
 
     /// The numbers of `len` blocks from `begin` on, `[len]` of f32.
     fn numbers<L: Tensors>(
@@ -174,19 +199,25 @@ impl BlockNumbers {
         [begin, len]: [usize; 2],
     ) -> Result<L::Tensor> {
         let library = launch.library;
-        match &self.values {
+        match self {
             Values::Stored { segment } => {
                 let segment = launch.param(first + segment);
                 let part = launch.read(&segment.narrowed(0, begin, len))?;
                 library.cast(&part, DType::F32)
             }
+            Values::Interleaved(interleaved) => interleaved.numbers(launch, first, [begin, len]),
+            Values::Product(values, factors) => {
+                let values = values.numbers(launch, first, [begin, len])?;
+                factors.applied(
+                    launch,
+                    first,
+                    Binary::Mul,
+                    &values,
+                    of_one_row([begin, len]),
+                )
+            }
             Values::Coded { codes, then } => {
-                // Blocks are as a weight of one row.
-                let run = Run {
-                    begin,
-                    len,
-                    cols: usize::MAX,
-                };
+                let run = of_one_row([begin, len]);
                 let mut numbers = codes.values(launch, first, run)?;
                 for (function, groups) in then {
                     numbers = groups.applied(launch, first, *function, &numbers, run)?;
@@ -194,5 +225,14 @@ impl BlockNumbers {
                 Ok(numbers)
             }
         }
+    }
+}
+
+/// Blocks as elements of a weight of one row.
+fn of_one_row([begin, len]: [usize; 2]) -> Run {
+    Run {
+        begin,
+        len,
+        cols: usize::MAX,
     }
 }

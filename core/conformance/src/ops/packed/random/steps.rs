@@ -47,7 +47,7 @@ fn source(
     segments: &mut Vec<SegmentSpec>,
 ) -> (&'static str, ValueSource) {
     let mut layout = |name: &str, bits, count| {
-        let (codes, words) = codes(dice, bits, count);
+        let (codes, words) = codes(dice, bits, count, true);
         let segment = segments.len();
         segments.push(SegmentSpec::new(name, codes.dtype(), words));
         Codes { segment, ..codes }
