@@ -130,8 +130,10 @@ fn every_family_has_it() {
         assert!(apart <= 2e-5, "{family}: logits differ by {apart}");
         let found = rig.loss_and_gradients(&step_of(vec![batch]));
         let expected = golden.numbers(&format!("{family}.loss"))[0];
+        // A loss of 16 in f32 is rounded by as much.
+        let bound = f64::max(1e-6, 1e-7 * expected);
         assert!(
-            (found - expected).abs() <= 1e-6,
+            (found - expected).abs() <= bound,
             "{family}: {found}, not {expected}"
         );
     }
