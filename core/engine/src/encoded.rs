@@ -176,8 +176,13 @@ fn check_numbers(format: &Format, segments: &[&[u8]]) -> PluginResult<()> {
     if let Some(vectors) = source.vectors() {
         for (codes, codebook) in vectors.stages() {
             // Those of a description are known to be finite.
-            if let Codebook::Segment(segment) = codebook {
-                check_stored(format, segments, segment, vectors.len << codes.bits)?;
+            if let Codebook::Segment { segment, first } = codebook {
+                check_stored(
+                    format,
+                    segments,
+                    segment,
+                    first + (vectors.len << codes.bits),
+                )?;
             }
         }
     }

@@ -45,14 +45,12 @@ impl PackedWeight<'_> {
         place: (usize, usize, bool),
         out: &mut [f32],
     ) {
-        let segment = match codebook {
+        let (segment, start) = match codebook {
             Codebook::Shared(values) => return sum(values, |x| x, codes, place, out),
-            Codebook::Segment(segment) => segment,
+            Codebook::Segment { segment, first } => (segment, first * self.dtype(segment).bytes()),
         };
-        let (whole, half) = (
-            self.segment(segment).as_chunks::<4>().0,
-            self.segment(segment).as_chunks::<2>().0,
-        );
+        let bytes = &self.segment(segment)[start as usize..];
+        let (whole, half) = (bytes.as_chunks::<4>().0, bytes.as_chunks::<2>().0);
         match self.dtype(segment) {
             DType::F32 => sum(whole, f32::from_le_bytes, codes, place, out),
             DType::BF16 => sum(half, |x| bf16::from_le_bytes(x).load(), codes, place, out),

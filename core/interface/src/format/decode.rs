@@ -87,7 +87,9 @@ impl Format {
                     let code = u64::from(codes.read_wide(segments[codes.segment], flat / len));
                     let at = code * len + flat % len;
                     match codebook {
-                        Codebook::Segment(segment) => self.number(segments, segment, at),
+                        Codebook::Segment { segment, first } => {
+                            self.number(segments, segment, first + at)
+                        }
                         Codebook::Shared(values) => values[at as usize],
                     }
                 });

@@ -25,10 +25,12 @@ pub enum ValueSource {
     /// rounded to f32, of `codebooks[k][code_k[v] * len + lane]`. With several codebooks each
     /// after the first holds residuals (AQLM's additive codes; VPTQ's residual stages).
     Vectors {
-        /// The codes of each codebook, one per vector, of at most 16 bits.
+        /// The codes of each codebook, one per vector, of at most 16 bits: at most
+        /// [`Format::MOST_SEGMENTS`].
         codes: Vec<Codes>,
         /// Indices of the segments of the codebooks: each of `2^bits` vectors, `[2^bits, len]`,
-        /// in f32, bf16 or f16.
+        /// in f32, bf16 or f16. A segment that is named several times has so many codebooks, one
+        /// after the other (the tensor `codebooks` of AQLM's 2x8).
         codebooks: Vec<usize>,
         /// Elements of a vector, 2 to [`ValueSource::LONGEST_VECTOR`].
         len: u64,

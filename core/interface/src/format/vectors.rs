@@ -23,8 +23,13 @@ enum Codebooks<'a> {
 /// Where the vectors of a codebook are, `[2^bits, len]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Codebook<'a> {
-    /// In the segment of that index, in f32, bf16 or f16.
-    Segment(usize),
+    /// In a segment, in f32, bf16 or f16.
+    Segment {
+        /// Its index.
+        segment: usize,
+        /// The number at which the vectors begin.
+        first: u64,
+    },
     /// In the description.
     Shared(&'a [f32]),
 }
@@ -38,11 +43,23 @@ impl<'a> Vectors<'a> {
             .enumerate()
             .map(move |(stage, codes)| {
                 let codebook = match self.codebooks {
-                    Codebooks::Segments(segments) => Codebook::Segment(segments[stage]),
+                    Codebooks::Segments(segments) => Codebook::Segment {
+                        segment: segments[stage],
+                        first: self.numbers_before(segments, stage),
+                    },
                     Codebooks::Shared(codebooks) => Codebook::Shared(&codebooks[stage]),
                 };
                 (codes, codebook)
             })
+    }
+
+    /// Numbers of the codebooks before that of `stage` in its segment.
+    fn numbers_before(self, segments: &[usize], stage: usize) -> u64 {
+        let before = segments[..stage].iter().zip(self.codes);
+        let before = before.filter(|(segment, _)| **segment == segments[stage]);
+        let len = self.len.min(ValueSource::LONGEST_VECTOR);
+        let numbers = before.map(|(_, codes)| len << codes.bits.min(Codes::MOST_BITS));
+        numbers.sum()
     }
 
     fn num_codebooks(self) -> usize {
@@ -88,7 +105,7 @@ impl Format {
         };
         let stages = vectors.stages().take(Self::MOST_SEGMENTS);
         let bytes = stages.map(|(codes, codebook)| {
-            let Codebook::Segment(segment) = codebook else {
+            let Codebook::Segment { segment, .. } = codebook else {
                 return 0;
             };
             let width = self.segments.get(segment).map_or(0, |x| x.dtype.bytes());
@@ -114,13 +131,19 @@ impl Format {
                  one at least"
             ));
         }
+        if count > Self::MOST_SEGMENTS {
+            return self.fail(format!(
+                "{count} codebooks of vectors, expected at most {}",
+                Self::MOST_SEGMENTS
+            ));
+        }
         let mut shared = 0u64;
         for (index, (codes, codebook)) in vectors.stages().enumerate() {
             self.check_wide_codes(codes, elements.div_ceil(len))?;
             let size = len << codes.bits;
             match codebook {
-                Codebook::Segment(segment) => {
-                    self.check_segment(segment, size, &NUMBERS, "codebook")?;
+                Codebook::Segment { segment, first } => {
+                    self.check_segment(segment, first + size, &NUMBERS, "codebook")?;
                 }
                 Codebook::Shared(values) => {
                     self.check_shared(values, (index, codes.bits, len))?;
@@ -128,7 +151,7 @@ impl Format {
                 }
             }
         }
-        self.check_total(shared, count)
+        self.check_total(shared)
     }
 
     /// Checks codebook `index` of a description.
@@ -145,13 +168,7 @@ impl Format {
     }
 
     /// Checks how much of a description is codebooks.
-    fn check_total(&self, values: u64, count: usize) -> Result<()> {
-        if values > 0 && count > Self::MOST_SEGMENTS {
-            return self.fail(format!(
-                "{count} codebooks in the description, expected at most {}",
-                Self::MOST_SEGMENTS
-            ));
-        }
+    fn check_total(&self, values: u64) -> Result<()> {
         if values > ValueSource::MOST_SHARED_VALUES {
             return self.fail(format!(
                 "{values} values in the codebooks of the description, expected at most {}: larger \

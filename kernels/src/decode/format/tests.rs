@@ -51,7 +51,7 @@ fn segments(codes: &Codes, elements: u64, count: u64, dtype: DType) -> Vec<Segme
         spec("group_zeros", dtype, count.max(5)),
         spec("positions", DType::U8, 3 * elements.div_ceil(40)),
         spec("outliers", dtype, 3 * elements.div_ceil(40)),
-        spec("codebook", dtype, 7 << codes.bits),
+        spec("codebook", dtype, 14 << codes.bits),
         spec("residuals", DType::F32, 7 << codes.bits),
         spec("interleaved", DType::U8, 11 * count + 3),
     ]
@@ -187,12 +187,13 @@ fn after_table(codes: &Codes, blocks: BlockMap) -> Decoding {
     Decoding::Steps { source, steps }
 }
 
-/// Vectors of two codebooks with a factor, times a Hadamard matrix where rows fit one, and less a
+/// Vectors of three codebooks with a factor, times a Hadamard matrix where rows fit one, and less a
 /// minimum.
 fn vectors(codes: &Codes, blocks: BlockMap, cols: u64) -> Decoding {
     let source = ValueSource::Vectors {
-        codes: vec![codes.clone(), codes.clone()],
-        codebooks: vec![10, 11],
+        codes: vec![codes.clone(); 3],
+        // The third follows the first in its segment.
+        codebooks: vec![10, 11, 10],
         len: 7,
     };
     let values = |segment| BlockValues::Stored { segment };

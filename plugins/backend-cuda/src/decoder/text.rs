@@ -168,7 +168,14 @@ impl Writer<'_> {
             self.body += "    {\n";
             self.codes(codes, "vector", "VECTORS");
             let (dtype, codebook) = match codebook {
-                Codebook::Segment(segment) => (self.dtype(segment), start(segment)),
+                Codebook::Segment { segment, first } => {
+                    let bytes = first * self.format.segments[segment].dtype.bytes();
+                    let start = match bytes {
+                        0 => start(segment),
+                        _ => format!("{} + {bytes}", start(segment)),
+                    };
+                    (self.dtype(segment), start)
+                }
                 Codebook::Shared(values) => {
                     let first = self.tables.add_vectors(values);
                     let start = format!("(const uint8_t*)(tables.values + {first})");
@@ -195,7 +202,10 @@ impl Writer<'_> {
                 sum += " + ";
             }
             sum += &match codebook {
-                Codebook::Segment(segment) => self.number(segment, &at),
+                Codebook::Segment { segment, first: 0 } => self.number(segment, &at),
+                Codebook::Segment { segment, first } => {
+                    self.number(segment, &format!("{first} + {at}"))
+                }
                 Codebook::Shared(values) => {
                     let first = self.tables.add(values);
                     format!("tables.values[{first} + {at}]")

@@ -107,10 +107,26 @@ fn shared_vectors_have_the_values_of_stored_ones() {
         decoded.expect("described");
         out.map(f32::to_bits)
     };
-    assert_eq!(
-        decoded(&format, &segments[..3]),
-        decoded(&stored, &segments)
+    let expected = decoded(&format, &segments[..3]);
+    assert_eq!(decoded(&stored, &segments), expected);
+    // One codebook after the other in a segment, as AQLM has them.
+    if let Decoding::Steps {
+        source: ValueSource::Vectors { codebooks, .. },
+        ..
+    } = &mut stored.decoding
+    {
+        *codebooks = vec![3, 3];
+    }
+    let message = stored.validate().expect_err("too short").message;
+    assert!(
+        message.contains("holds 12 f32, expected at least 18"),
+        "{message}"
     );
+    stored.segments.pop();
+    stored.segments[3].len = 18;
+    let both = [first.as_slice(), &second].concat();
+    let segments = [segments[0], segments[1], segments[2], &both];
+    assert_eq!(decoded(&stored, &segments), expected);
 }
 
 #[test]
@@ -185,7 +201,7 @@ fn codebooks_of_a_description_have_bounds() {
     );
     let message = of(1, 17).expect_err("too many codebooks").message;
     assert!(
-        message.contains("17 codebooks in the description, expected at most 16"),
+        message.contains("17 codebooks of vectors, expected at most 16"),
         "{message}"
     );
 }

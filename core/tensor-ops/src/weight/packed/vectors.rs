@@ -24,8 +24,8 @@ struct Stage {
 
 /// The vectors of a stage.
 enum Codebook {
-    /// In a segment.
-    Segment(usize),
+    /// In a segment, from a number on.
+    Segment { segment: usize, begin: usize },
     /// In the description.
     Shared(Vec<f32>),
 }
@@ -36,7 +36,10 @@ impl Vectors {
         let stages = vectors.stages().map(|(codes, codebook)| Stage {
             codes: CodeNumbers::count(codes),
             codebook: match codebook {
-                format::Codebook::Segment(segment) => Codebook::Segment(segment),
+                format::Codebook::Segment { segment, first } => Codebook::Segment {
+                    segment,
+                    begin: first as usize,
+                },
                 format::Codebook::Shared(values) => Codebook::Shared(values.to_vec()),
             },
             entries: 1 << codes.bits,
@@ -89,9 +92,9 @@ impl Stage {
         let shape = [self.entries, len];
         match &self.codebook {
             Codebook::Shared(values) => launch.library.floats(values, &shape),
-            Codebook::Segment(segment) => {
+            Codebook::Segment { segment, begin } => {
                 let numbers = launch.param(first + segment);
-                let numbers = numbers.narrowed(0, 0, self.entries * len);
+                let numbers = numbers.narrowed(0, *begin, self.entries * len);
                 launch.float(&numbers.reshaped(&shape))
             }
         }

@@ -80,11 +80,18 @@ fn source(
                 };
                 return ("vectors of the description", source);
             }
-            let codebooks = sizes.map(|size| {
+            let begin = segments.len();
+            let mut add = |size| {
                 segments.push(SegmentSpec::new("codebook", dice.one_of(&STORED), size));
                 segments.len() - 1
-            });
-            let codebooks = codebooks.collect();
+            };
+            let codebooks = if dice.once_in(2) {
+                sizes.map(add).collect()
+            } else {
+                // One after the other.
+                add(sizes.sum());
+                vec![begin; all.len()]
+            };
             let source = ValueSource::Vectors {
                 codes: all,
                 codebooks,
