@@ -1,5 +1,7 @@
 //! Checks that the parts of a format fit each other, before anything is allocated for it.
 
+mod block_values;
+
 use super::{
     BitOrder, BlockMap, CodeRows, Codes, Decoding, Format, SegmentSpec, Step, ValueSource,
 };
@@ -192,7 +194,7 @@ impl Format {
     }
 
     /// Checks codes of elements.
-    pub(super) fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
+    fn check_codes(&self, codes: &Codes, elements: u64) -> Result<()> {
         if codes.are_wide() {
             return self.fail(format!(
                 "codes of {} bits, expected at most 8: wider ones stand for vectors, as those of a \
@@ -252,7 +254,7 @@ impl Format {
     }
 
     /// Number of blocks of a weight of that shape.
-    pub(super) fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
+    fn count(&self, blocks: BlockMap, shape: [u64; 2]) -> Result<u64> {
         match blocks {
             BlockMap::Flat { size: 0 }
             | BlockMap::Strided { count: 0 }
