@@ -40,13 +40,12 @@ pub fn golden_bytes(name: &str) -> Vec<u8> {
 pub struct Golden(BTreeMap<String, (Vec<usize>, Vec<f64>)>);
 
 impl Golden {
-    /// Reads `tests/golden/NAME`.
+    /// Reads `tests/golden/NAME`, compressed where the name ends in `.gz`.
     ///
     /// # Panics
     /// If it is missing or not a safetensors file of f64, f32, bf16, i64, u8 or i8.
     pub fn open(name: &str) -> Self {
-        let path = golden_path(name);
-        Self::read(&path)
+        Self::from_bytes(&golden_bytes(name))
     }
 
     /// Reads a safetensors file.
@@ -55,7 +54,11 @@ impl Golden {
     /// As [`Golden::open`].
     pub fn read(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        Self::from_bytes(&bytes)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let tensors = SafeTensors::deserialize(bytes).expect("a safetensors file");
         let numbers = |dtype: Dtype, data: &[u8]| -> Vec<f64> {
             match dtype {
                 Dtype::F64 => data

@@ -137,7 +137,7 @@ fn bf16_logits_are_within_bf16_rounding() {
 
 #[test]
 fn full_fine_tuning_gradients() {
-    let golden = Golden::open("llama/full_grads_tiny-trained.safetensors");
+    let golden = Golden::open("llama/full_grads_tiny-trained.safetensors.gz");
     for recompute in ["none", "selective", "layer"] {
         let key = format!("\"{recompute}\"");
         let rig = rig(&trained(), "[]", &[("model.recompute", &key)]);

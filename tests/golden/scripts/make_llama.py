@@ -22,6 +22,7 @@ from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
 
 import bitsandbytes as bnb
 import flat_dequantize  # noqa: F401  (repairs bitsandbytes' CPU decoding)
+from compressed import save_compressed
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -117,7 +118,7 @@ def full_fine_tune(name):
     model = load(name).train()
     model(input_ids=tokens, labels=tokens).loss.backward()
     gradients = {key: stored(param.grad) for key, param in model.named_parameters()}
-    save_file(gradients, OUT / f"full_grads_{name}.safetensors")
+    save_compressed(gradients, OUT / f"full_grads_{name}.safetensors.gz")
     model = load(name).train()
     optimizer = torch.optim.AdamW(model.parameters(), **{**ADAMW, "lr": 1e-3})
     curve = []
