@@ -259,9 +259,19 @@ impl Element for f16 {
     type Acc = f32;
     const DTYPE: DType = DType::F16;
 
+    /// In whole numbers, which are vectors of any instruction set.
     #[inline(always)]
     fn load(self) -> f32 {
-        self.to_f32()
+        /// What an exponent of f32 has more than the same one of f16.
+        const EXPONENT: u32 = (127 - 15) << 23;
+        let bits = u32::from(self.to_bits());
+        let magnitude = bits & 0x7fff;
+        // The exponent of infinities and NaN has all bits set in both.
+        let last = if magnitude >= 0x7c00 { EXPONENT } else { 0 };
+        let normal = f32::from_bits((magnitude << 13) + EXPONENT + last);
+        let subnormal = magnitude as i32 as f32 * f32::from_bits((127 - 24) << 23);
+        let number = if magnitude < 0x400 { subnormal } else { normal };
+        f32::from_bits(number.to_bits() | (bits & 0x8000) << 16)
     }
     #[inline(always)]
     fn store(value: f32) -> f16 {

@@ -25,9 +25,11 @@ impl PackedWeight<'_> {
             && codes.bits <= 4
         {
             let flat = row * self.shape()[1] as usize + col;
+            let (mut scales, mut zeros, run) = ([0.0; RUN], [0.0; RUN], (size, out.len()));
+            let scales = self.numbers_of_run(scale, (0, flat), run, &mut scales);
+            let zeros = self.numbers_of_run(zero, (0, flat), run, &mut zeros);
             return self.block_tables(codes, size, flat, out, |block| {
-                let (scale, zero) = (self.value(scale, block), self.value(zero, block));
-                COUNT.map(|code| (code - zero) * scale)
+                COUNT.map(|code| (code - zeros[block]) * scales[block])
             });
         }
         self.numbers(codes, row, col, out);

@@ -22,16 +22,7 @@ impl PackedWeight<'_> {
     ) {
         let flat = row * self.shape()[1] as usize + col;
         match map {
-            BlockMap::Flat { size } => {
-                let size = size as usize;
-                let mut done = 0;
-                while done < out.len() {
-                    let block = (flat + done) / size;
-                    let end = ((block + 1) * size - flat).min(out.len());
-                    out[done..end].fill(self.value(values, block));
-                    done = end;
-                }
-            }
+            BlockMap::Flat { size } => self.spread_blocks(values, (0, flat), size as usize, out),
             BlockMap::Strided { count } => {
                 let count = count as usize;
                 let mut done = 0;
@@ -45,17 +36,46 @@ impl PackedWeight<'_> {
             BlockMap::Rows => out.fill(self.value(values, row)),
             BlockMap::Columns => self.values(values, col, out),
             BlockMap::Groups { size } => {
-                let size = size as usize;
-                let first = row * (self.shape()[1] as usize).div_ceil(size);
-                let mut done = 0;
-                while done < out.len() {
-                    let group = (col + done) / size;
-                    let end = ((group + 1) * size - col).min(out.len());
-                    out[done..end].fill(self.value(values, first + group));
-                    done = end;
-                }
+                let first = row * (self.shape()[1] as usize).div_ceil(size as usize);
+                self.spread_blocks(values, (first, col), size as usize, out);
             }
         }
+    }
+
+    /// The numbers of blocks of `size` elements from block `first` on, one per element: at most
+    /// [`RUN`] elements, of which the first is element `at` of these blocks.
+    fn spread_blocks(
+        &self,
+        values: &BlockValues,
+        (first, at): (usize, usize),
+        size: usize,
+        out: &mut [f32],
+    ) {
+        let mut numbers = [0.0; RUN];
+        let numbers = self.numbers_of_run(values, (first, at), (size, out.len()), &mut numbers);
+        let head = ((at / size + 1) * size - at).min(out.len());
+        let (head, rest) = out.split_at_mut(head);
+        if let Some((number, numbers)) = numbers.split_first() {
+            head.fill(*number);
+            for (block, &number) in rest.chunks_mut(size).zip(numbers) {
+                block.fill(number);
+            }
+        }
+    }
+
+    /// The numbers of the blocks of `size` elements that `len` elements touch, from block `first`
+    /// on: at most [`RUN`] elements, of which the first is element `at` of these blocks.
+    pub(super) fn numbers_of_run<'n>(
+        &self,
+        values: &BlockValues,
+        (first, at): (usize, usize),
+        (size, len): (usize, usize),
+        numbers: &'n mut [f32; RUN],
+    ) -> &'n [f32] {
+        let (begin, end) = (at / size, (at + len).div_ceil(size));
+        let numbers = &mut numbers[..end - begin];
+        self.values(values, first + begin, numbers);
+        numbers
     }
 
     /// The number of one block.
@@ -235,7 +255,12 @@ fn stored<const BYTES: usize>(
     read: impl Fn([u8; BYTES]) -> f32,
 ) {
     let bytes = &bytes[first * BYTES..(first + out.len()) * BYTES];
-    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-        *out = read(*bytes);
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
+                *out = read(*bytes);
+            }
+        },
+    );
 }

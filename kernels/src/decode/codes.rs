@@ -143,13 +143,24 @@ fn unpack_stream<const BITS: usize>(bytes: &[u8], layout: &Codes, flat: usize, o
     let (first, rest) = out.split_at_mut(head);
     let (whole, tail) = rest.as_chunks_mut::<8>();
     let from = (flat + head) / 8 * BITS;
-    for (out, bytes) in whole.iter_mut().zip(bytes[from..].as_chunks::<BITS>().0) {
+    let mask = ((1u16 << BITS) - 1) as u8;
+    let put = |out: &mut [u8; 8], word: u64| {
+        for (slot, out) in out.iter_mut().enumerate() {
+            *out = (word >> (BITS * slot)) as u8 & mask;
+        }
+    };
+    let groups = bytes[from..from + whole.len() * BITS].as_chunks::<BITS>().0;
+    // Words of eight bytes, as far as the segment reaches.
+    let words = (bytes.len() - from).saturating_sub(8 - BITS) / BITS;
+    let (words, last) = whole.split_at_mut(words.min(whole.len()));
+    for (at, out) in (from..).step_by(BITS).zip(words.iter_mut()) {
+        let word = bytes[at..].first_chunk().expect("a word of the segment");
+        put(out, u64::from_le_bytes(*word));
+    }
+    for (out, bytes) in last.iter_mut().zip(&groups[words.len()..]) {
         let mut word = [0; 8];
         word[..BITS].copy_from_slice(bytes);
-        let word = u64::from_le_bytes(word);
-        for (slot, out) in out.iter_mut().enumerate() {
-            *out = (word >> (BITS * slot)) as u8 & layout.mask();
-        }
+        put(out, u64::from_le_bytes(word));
     }
     let after = flat + head + 8 * whole.len();
     for (run, flat) in [(first, flat), (tail, after)] {

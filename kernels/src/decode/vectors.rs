@@ -46,7 +46,7 @@ impl PackedWeight<'_> {
         out: &mut [f32],
     ) {
         let (segment, start) = match codebook {
-            Codebook::Shared(values) => return sum(values, |x| x, codes, place, out),
+            Codebook::Shared(values) => return sum(values, |x: f32| x, codes, place, out),
             Codebook::Segment { segment, first } => (segment, first * self.dtype(segment).bytes()),
         };
         let bytes = &self.segment(segment)[start as usize..];
@@ -61,27 +61,62 @@ impl PackedWeight<'_> {
 
 /// Adds the vectors of `codes` to `out`, or writes them where they are the first; `out` begins
 /// `skipped` elements after the first vector's beginning.
-fn sum<N: Copy, C: Copy + Into<usize>>(
+fn sum<N: Copy + Default, C: Copy + Into<usize>>(
     codebook: &[N],
     read: impl Fn(N) -> f32,
     codes: &[C],
     (len, skipped, is_first): (usize, usize, bool),
     out: &mut [f32],
 ) {
+    let mut numbers = [N::default(); RUN];
+    let numbers = &mut numbers[..out.len()];
     vectorized(
         #[inline(always)]
         || {
-            let (mut done, mut lane) = (0, skipped);
-            for &code in codes {
-                let end = (done + len - lane).min(out.len());
-                let start = code.into() * len + lane;
-                let vector = &codebook[start..start + end - done];
-                for (out, &number) in out[done..end].iter_mut().zip(vector) {
-                    let number = read(number);
-                    *out = if is_first { number } else { *out + number };
-                }
-                (done, lane) = (end, 0);
+            let are_whole = skipped == 0 && out.len().is_multiple_of(len);
+            match len {
+                2 if are_whole => whole::<_, _, 2>(codebook, codes, numbers),
+                4 if are_whole => whole::<_, _, 4>(codebook, codes, numbers),
+                8 if are_whole => whole::<_, _, 8>(codebook, codes, numbers),
+                16 if are_whole => whole::<_, _, 16>(codebook, codes, numbers),
+                _ => parts(codebook, codes, (len, skipped), numbers),
+            }
+            let numbers = out.iter_mut().zip(numbers.iter());
+            if is_first {
+                numbers.for_each(|(out, &number)| *out = read(number));
+            } else {
+                numbers.for_each(|(out, &number)| *out += read(number));
             }
         },
     );
+}
+
+/// Writes the vectors of `codes`, of a length that the compiler knows.
+#[inline(always)]
+fn whole<N: Copy, C: Copy + Into<usize>, const LEN: usize>(
+    codebook: &[N],
+    codes: &[C],
+    out: &mut [N],
+) {
+    let vectors = codebook.as_chunks::<LEN>().0;
+    for (out, &code) in out.as_chunks_mut::<LEN>().0.iter_mut().zip(codes) {
+        *out = vectors[code.into()];
+    }
+}
+
+/// Writes the vectors of `codes`, the first without its first `skipped` elements.
+#[inline(always)]
+fn parts<N: Copy, C: Copy + Into<usize>>(
+    codebook: &[N],
+    codes: &[C],
+    (len, skipped): (usize, usize),
+    out: &mut [N],
+) {
+    let (mut done, mut lane) = (0, skipped);
+    for &code in codes {
+        let end = (done + len - lane).min(out.len());
+        let start = code.into() * len + lane;
+        out[done..end].copy_from_slice(&codebook[start..start + end - done]);
+        (done, lane) = (end, 0);
+    }
 }

@@ -208,9 +208,10 @@ impl PackedWeight<'_> {
                     if size <= SMALL_BLOCK {
                         return self.small_blocks(codes, scale, (table, size), flat, out);
                     }
+                    let (mut scales, len) = ([0.0; RUN], out.len());
+                    let scales = self.numbers_of_run(scale, (0, flat), (size, len), &mut scales);
                     return self.block_tables(codes, size, flat, out, |block| {
-                        let factor = self.value(scale, block);
-                        table.map(|x| x * factor)
+                        table.map(|x| x * scales[block])
                     });
                 }
                 self.numbers(codes, row, col, out);
@@ -257,8 +258,9 @@ impl PackedWeight<'_> {
         }
     }
 
-    /// Decodes block by block of `size` elements from the numbers of all codes of each block. That
-    /// takes arithmetic for 16 codes instead of for every element, with the same results.
+    /// Decodes block by block of `size` elements from the numbers of all codes of each block, which
+    /// `table` gives for each that the elements touch, counted from the first. That takes
+    /// arithmetic for 16 codes instead of for every element, with the same results.
     pub(super) fn block_tables(
         &self,
         codes: &Codes,
@@ -273,7 +275,8 @@ impl PackedWeight<'_> {
             let block = (flat + done) / size;
             let end = ((block + 1) * size - flat).min(out.len());
             let out = &mut out[done..end];
-            look_up_packed(self.isa, bytes, codes, flat + done, &table(block), out);
+            let table = table(block - flat / size);
+            look_up_packed(self.isa, bytes, codes, flat + done, &table, out);
             done = end;
         }
     }
