@@ -48,12 +48,10 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             Side::<S>::room(KEYS, rows),
             STRIP,
             rows * KEYS,
-            // Weights are written just before gradients of logits are read. Where those are whole
-            // pages apart, the processor takes the reads for reads of what was written.
-            padded(rows),
             rows * KEYS,
-            padded(rows),
             rows * padded(width),
+            padded(rows),
+            padded(rows),
         ]
     }
 
@@ -75,10 +73,10 @@ impl<'a, S: Scalar> BackwardMemory<'a, S> {
             dlogits_by_key,
             strip,
             weights,
-            lse,
             dlogits,
-            delta,
             dq,
+            lse,
+            delta,
         ] = Self::sizes(shape).map(|size| {
             let (field, rest) = std::mem::take(&mut memory).split_at_mut(size);
             memory = rest;
