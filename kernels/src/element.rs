@@ -307,4 +307,17 @@ mod tests {
         assert!(<bf16 as Element>::store(f32::from_bits(0x7F80_0001)).is_nan());
         assert_eq!(<bf16 as Element>::store(f32::MAX), bf16::INFINITY);
     }
+
+    #[test]
+    fn f16_has_the_numbers_of_the_half_crate() {
+        for x in (0..=u16::MAX).map(f16::from_bits) {
+            let (ours, theirs) = (x.load(), x.to_f32());
+            let same = ours.to_bits() == theirs.to_bits();
+            assert!(
+                same || ours.is_nan() && theirs.is_nan(),
+                "{:04x}",
+                x.to_bits()
+            );
+        }
+    }
 }
