@@ -124,6 +124,12 @@ fn size(dice: &Dice) -> u64 {
     }
 }
 
+/// Adds a segment, and returns its index.
+fn add(segments: &mut Vec<SegmentSpec>, name: [&str; 2], dtype: DType, len: u64) -> usize {
+    segments.push(SegmentSpec::new(&name.concat(), dtype, len));
+    segments.len() - 1
+}
+
 /// Values of `count` blocks in new segments named after `name`.
 fn values(
     draw: &Draw,
@@ -131,10 +137,7 @@ fn values(
     (name, count): (&str, u64),
     segments: &mut Vec<SegmentSpec>,
 ) -> BlockValues {
-    let mut add = |suffix: &str, dtype, len| {
-        segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
-        segments.len() - 1
-    };
+    let mut add = |suffix: &str, dtype, len| add(segments, [name, suffix], dtype, len);
     match dice.below(7) {
         0 => {
             let size = dice.one_of(&[256, dice.between(1, 300) as u64]);
@@ -185,10 +188,7 @@ fn factors(
     (name, count): (&str, u64),
     segments: &mut Vec<SegmentSpec>,
 ) -> BlockValues {
-    let mut add = |suffix: &str, dtype, len| {
-        segments.push(SegmentSpec::new(&format!("{name}{suffix}"), dtype, len));
-        segments.len() - 1
-    };
+    let mut add = |suffix: &str, dtype, len| add(segments, [name, suffix], dtype, len);
     match dice.below(3) {
         0 => BlockValues::Stored {
             segment: add("", dice.one_of(&STORED), count),
