@@ -1,7 +1,7 @@
 //! The numbers of a weight's blocks -> one per element of a run, or one per block.
 
 use espalier_interface::DType;
-use espalier_interface::format::{BitOrder, BlockMap, BlockValues, Codes, TableScale};
+use espalier_interface::format::{BlockMap, BlockValues, Codes, TableScale};
 use half::{bf16, f16};
 
 use super::PackedWeight;
@@ -180,17 +180,14 @@ impl PackedWeight<'_> {
         out: &mut [f32],
     ) {
         let bytes = self.segment(codes.segment);
-        match <&[f32; 16]>::try_from(table) {
-            Ok(table) if !matches!(codes.order, BitOrder::Rows(_)) => {
-                look_up_packed(self.isa(), bytes, codes, first, table, out);
-            }
-            _ => {
-                let mut unpacked = [0u8; RUN];
-                let unpacked = &mut unpacked[..out.len()];
-                unpack(bytes, codes, first, unpacked);
-                for (out, &code) in out.iter_mut().zip(unpacked.iter()) {
-                    *out = table[usize::from(code)];
-                }
+        if let Ok(table) = table.try_into() {
+            look_up_packed(self.isa(), bytes, codes, first, table, out);
+        } else {
+            let mut unpacked = [0u8; RUN];
+            let unpacked = &mut unpacked[..out.len()];
+            unpack(bytes, codes, first, unpacked);
+            for (out, &code) in out.iter_mut().zip(unpacked.iter()) {
+                *out = table[usize::from(code)];
             }
         }
         let Some(scale) = scale else {
