@@ -130,8 +130,11 @@ fn every_family_has_it() {
         assert!(apart <= 2e-5, "{family}: logits differ by {apart}");
         let found = rig.loss_and_gradients(&step_of(vec![batch]));
         let expected = golden.numbers(&format!("{family}.loss"))[0];
-        // A loss of 16 in f32 is rounded by as much.
-        let bound = f64::max(1e-6, 1e-7 * expected);
+        // Other backends round a loss of 16 in f32 by as much.
+        let bound = match std::env::var("ESPALIER_TEST_BACKEND") {
+            Ok(_) => f64::max(1e-6, 1e-7 * expected),
+            Err(_) => 1e-6,
+        };
         assert!(
             (found - expected).abs() <= bound,
             "{family}: {found}, not {expected}"
