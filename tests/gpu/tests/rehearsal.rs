@@ -153,14 +153,23 @@ fn whole(pack: &Path) {
             "{compared}"
         );
     }
+    assert_eq!(rows(&results, "nccl")[0]["same_bits"], true);
+    let decoders = rows(&results, "decoders");
+    assert!(
+        decoders.iter().all(|row| row["secs"].is_f64()),
+        "{decoders:#?}"
+    );
     let out = tempfile::tempdir().expect("a folder");
-    let only = ["2", "--only", "step_none,step_layer"];
+    let only = ["2", "--only", "step_none,step_layer,formats"];
     let (output, results) = measured(pack, out.path(), &only);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     for part in ["step_none", "step_layer"] {
         let step = &rows(&results, part)[0];
         assert!(step["tokens_per_sec"].as_f64() > Some(0.0), "{step}");
     }
+    let formats = rows(&results, "formats");
+    assert_eq!(formats.len(), 5, "{formats:#?}");
+    assert_eq!(formats[0]["of_nf4"], 1.0);
     let out = tempfile::tempdir().expect("a folder");
     let (output, results) = measured(pack, out.path(), &["3"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

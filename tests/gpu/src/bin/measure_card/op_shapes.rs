@@ -134,11 +134,7 @@ impl Sizes {
         }
         put("head", [self.vocab, self.width], &dense, self.chunk);
         for (of, shape) in self.weights() {
-            let request = KernelRequest::new("param_value")
-                .params(vec![param(&shape, packed(shape)?)])
-                .outputs(vec![fixed(&shape, BF16)]);
-            let name = format!("param_value {of} {shape:?} nf4");
-            ops.push(self.launched(name, request, 0));
+            ops.push(values(format!("{of} {shape:?} nf4"), shape, nf4(shape)?));
         }
         Ok(())
     }
@@ -344,6 +340,22 @@ pub fn square(extent: u64) -> Shaped {
     }
 }
 
+/// The values of a packed weight `[N, M]` in bf16.
+pub fn values(of: String, shape: [u64; 2], format: Format) -> Shaped {
+    let packed = WeightLayout::Packed(Box::new(format));
+    let request = KernelRequest::new("param_value")
+        .params(vec![param(&shape, packed)])
+        .outputs(vec![fixed(&shape, BF16)])
+        .limits(0, 0);
+    Shaped {
+        name: format!("param_value {of}"),
+        request,
+        tokens: 0,
+        sequence: 0,
+        scalars: Vec::new(),
+    }
+}
+
 fn rows(width: u64) -> Operand {
     Operand::per_token(width, BF16)
 }
@@ -369,8 +381,11 @@ fn param(shape: &[u64], layout: WeightLayout) -> ParamOperand {
     }
 }
 
-/// NF4 with double quantization, blocks of 64.
 fn packed(shape: [u64; 2]) -> Result<WeightLayout> {
-    let format: Format = format(&NF4, &json!({"double_quant": true}), shape)?;
-    Ok(WeightLayout::Packed(Box::new(format)))
+    Ok(WeightLayout::Packed(Box::new(nf4(shape)?)))
+}
+
+/// NF4 with double quantization, blocks of 64.
+fn nf4(shape: [u64; 2]) -> Result<Format> {
+    format(&NF4, &json!({"double_quant": true}), shape)
 }

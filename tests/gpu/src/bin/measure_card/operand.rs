@@ -128,7 +128,10 @@ fn filled(count: u64, dtype: DType, content: Content, moved: u64) -> Filled {
             Content::Below(most) => (bits.next() % most) as f64,
             Content::Positions(sequence) => (index % sequence) as f64,
             Content::Boundaries(sequence) => (index * sequence) as f64,
-            Content::Bytes => (bits.next() & 0xFF) as f64,
+            Content::Bytes => {
+                bytes.extend((0..width).map(|_| bits.next() as u8));
+                continue;
+            }
         };
         put(&mut bytes, dtype, number);
     }

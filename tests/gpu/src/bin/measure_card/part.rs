@@ -55,23 +55,26 @@ const VERSIONS: Part = Part {
     ..alone("versions", 60, versions::measure)
 };
 
-const FIRST: [Part; 8] = [
+const FIRST: [Part; 10] = [
     VERSIONS,
     alone("ceilings", 60, ceilings::measure),
     beside("kit", 150, kit::measure),
     beside("golden", 170, golden::measure),
     beside("streamed", 100, trainings::streamed),
     beside("losses", 100, trainings::losses),
-    alone("ops", 120, op_times::measure),
+    alone("nccl", 100, trainings::nccl),
+    alone("ops", 120, op_times::of_step),
+    alone("decoders", 150, op_times::of_decoders),
     alone("sanitizer", 90, sanitizer::measure),
 ];
 
-const SECOND: [Part; 5] = [
+const SECOND: [Part; 6] = [
     VERSIONS,
     alone("step_none", 200, step::without_recompute),
     alone("peer_none", 150, peer::without_recompute),
     alone("step_layer", 200, step::with_recompute),
     alone("peer_layer", 150, peer::with_recompute),
+    alone("formats", 200, step::of_formats),
 ];
 
 const THIRD: [Part; 5] = [

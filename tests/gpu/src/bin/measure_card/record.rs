@@ -164,7 +164,8 @@ impl Record {
         let [Some(bytes_per_sec), Some(flops_per_sec)] = ceilings else {
             return;
         };
-        for part in self.parts.iter_mut().filter(|part| part.name == "ops") {
+        let is_timed = |part: &&mut Done| ["ops", "decoders"].contains(&part.name);
+        for part in self.parts.iter_mut().filter(is_timed) {
             for row in &mut part.rows {
                 let of = |key: &str| row[key].as_f64();
                 if let (Some(secs), Some(bytes), Some(flops)) =

@@ -1,5 +1,6 @@
 //! The step of QLoRA on a model of Llama 3 8B's shape with random weights, by the host.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,12 @@ pub const UNCOUNTED_STEPS: u64 = 2;
 
 /// Rows of a step.
 pub const BATCH: u64 = 2;
+
+/// Formats whose steps are compared with the first one's.
+const FORMATS: [&str; 5] = ["nf4", "hqq", "int4", "mxfp4", "nvfp4"];
+
+/// Most layers of that model.
+const FORMATS_LAYERS: u64 = 8;
 
 /// Time between two looks at the card's memory.
 const LOOK: Duration = Duration::from_millis(200);
@@ -50,19 +57,37 @@ pub fn with_recompute(setting: &Setting, rows: &mut Rows) -> Result<()> {
     measure(setting, rows, "layer")
 }
 
+/// Measures steps of a smaller model with each of the shipped formats of about 4 bits, and their
+/// time beside NF4's.
+///
+/// # Errors
+/// Where a run fails.
+pub fn of_formats(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let folder = setting.scratch("step-formats")?;
+    let training = training(setting, &folder, FORMATS_LAYERS)?;
+    let mut nf4 = None;
+    for quantizer in FORMATS {
+        let plugins = format!("{quantizer},lora");
+        let words = ["--backend", "cuda", "--plugins", &plugins];
+        let words = [&words[..], &setting.set(&["adapter.lora.rank=16"])].concat();
+        let secs = numbers(&training.run(setting, quantizer, &words)?, "step_secs")?;
+        let counted = counted_secs(&secs)?;
+        let nf4 = *nf4.get_or_insert(counted);
+        rows.add(&json!({
+            "quantizer": quantizer,
+            "layers": training.model.layers,
+            "step_secs": secs,
+            "median_step_secs": counted,
+            "of_nf4": counted / nf4,
+        }))?;
+    }
+    Ok(())
+}
+
 fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
     let folder = setting.scratch(&format!("step-{recompute}"))?;
-    let (model, sequence, steps) = shape(setting);
-    let training = HostTraining {
-        folder: &folder,
-        model,
-        compute: "bf16",
-        steps,
-        batch: BATCH,
-        micro_batch: BATCH,
-        sequence,
-    };
-    training.make_inputs()?;
+    let training = training(setting, &folder, u64::MAX)?;
+    let tokens = BATCH * training.sequence;
     let policy = format!("model.recompute={recompute}");
     let mut words = vec!["--backend", "cuda", "--plugins", "nf4,lora"];
     words.extend(setting.set(&["adapter.lora.rank=16", &policy]));
@@ -74,15 +99,34 @@ fn measure(setting: &Setting, rows: &mut Rows, recompute: &str) -> Result<()> {
         "program": "host",
         "recompute": recompute,
         "settings": setting.settings,
-        "layers": model.layers,
-        "tokens_per_step": BATCH * sequence,
+        "layers": training.model.layers,
+        "tokens_per_step": tokens,
         "step_secs": secs,
         "median_step_secs": counted,
-        "tokens_per_sec": (BATCH * sequence) as f64 / counted,
+        "tokens_per_sec": tokens as f64 / counted,
         "peak_device_bytes": peak_bytes,
         "whole_secs": begin.elapsed().as_secs_f64(),
         "losses": numbers(&run, "loss")?,
     }))
+}
+
+/// A training of the setting's model with at most so many layers, and its inputs.
+fn training<'a>(setting: &Setting, folder: &'a Path, most_layers: u64) -> Result<HostTraining<'a>> {
+    let (model, sequence, steps) = shape(setting);
+    let training = HostTraining {
+        folder,
+        model: Llama {
+            layers: model.layers.min(most_layers),
+            ..model
+        },
+        compute: "bf16",
+        steps,
+        batch: BATCH,
+        micro_batch: BATCH,
+        sequence,
+    };
+    training.make_inputs()?;
+    Ok(training)
 }
 
 /// Calls `work`, and returns the most bytes of the card's memory that were taken meanwhile beyond

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::host_training::{HostTraining, numbers, succeed};
 use crate::rows::Rows;
 use crate::setting::Setting;
+use crate::step::watched;
 
 /// Largest relative difference of a step's loss, and of its gradients' norm, between two orders of
 /// sums in f32, as in the trainings over the mock libraries.
@@ -65,6 +66,46 @@ pub fn streamed(setting: &Setting, rows: &mut Rows) -> Result<()> {
         }
     }
     ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
+}
+
+/// Compares a training of one rank that NCCL joins with one without it. Two ranks of one card are
+/// refused before NCCL 2.30, so the ranks' sums are compared over the mock library alone.
+///
+/// # Errors
+/// Where a run fails, as it does without NCCL, or the losses or norms are not the same.
+pub fn nccl(setting: &Setting, rows: &mut Rows) -> Result<()> {
+    let folder = setting.scratch("nccl")?;
+    let (model, sequence) = if setting.is_small {
+        (Llama::TINY, 8)
+    } else {
+        (Llama::SMALL, 64)
+    };
+    let training = HostTraining {
+        folder: &folder,
+        model,
+        compute: "f32",
+        steps: 2,
+        batch: 2,
+        micro_batch: 2,
+        sequence,
+    };
+    training.make_inputs()?;
+    let run = |name: &str, plugins: &str| -> Result<([Vec<f64>; 2], u64)> {
+        let words = ["--backend", "cuda", "--ranks", "1", "--plugins", plugins];
+        let (run, peak_bytes) = watched(setting, || training.run(setting, name, &words))?;
+        Ok((steps(&run)?, peak_bytes))
+    };
+    let (alone, alone_bytes) = run("alone", "nf4,lora,fsdp")?;
+    let (joined, joined_bytes) = run("joined", "nf4,lora,fsdp,nccl")?;
+    rows.add(&json!({
+        "compared": "one rank with and without nccl",
+        "same_bits": joined == alone,
+        "losses": joined[0],
+        "peak_device_bytes": joined_bytes,
+        "peak_device_bytes_without": alone_bytes,
+    }))?;
+    ensure!(joined == alone, "losses or norms are not the same");
     Ok(())
 }
 
