@@ -119,23 +119,23 @@ DEVICE uint32_t split_code_at(const uint8_t* segment, uint64_t i, uint64_t words
   return (uint32_t)(((const WORD*)segment)[i - words * slot] >> (SLOTS - 1 - slot) * BITS) & MASK;
 }
 
-// The N codes from code i on, a multiple of N, of codes that are split over `words` bytes, a multiple of N: they are at the same
-// bits of N bytes.
-template <int BITS, int N>
+// The N codes from code i on, a multiple of N, of codes that are split over `words` words, a multiple of N: they are at the same
+// bits of N words.
+template <int BITS, class WORD, int N>
 DEVICE void read_split_codes(const uint8_t* segment, uint64_t i, uint64_t words, uint32_t (&code)[N]) {
   constexpr uint32_t MASK = (1u << BITS) - 1;
-  constexpr int SLOTS = 8 / BITS;
+  constexpr int BYTES = sizeof(WORD), SLOTS = 8 * BYTES / BITS, EACH = 4 / BYTES;
   if constexpr (N == 1) {
-    code[0] = split_code_at<BITS, uint8_t>(segment, i, words);
+    code[0] = split_code_at<BITS, WORD>(segment, i, words);
   } else {
     int slot = 0;
 #pragma unroll
     for (int k = 1; k < SLOTS; k++) slot += i >= k * words;
     int shift = (SLOTS - 1 - slot) * BITS;
-    uint32_t bytes[(N + 3) / 4];
-    read_words<N>(segment + (i - words * slot), bytes);
+    uint32_t read[(N + EACH - 1) / EACH];
+    read_words<N * BYTES>(segment + (i - words * slot) * BYTES, read);
 #pragma unroll
-    for (int k = 0; k < N; k++) code[k] = (bytes[k / 4] >> k % 4 * 8 & 0xff) >> shift & MASK;
+    for (int k = 0; k < N; k++) code[k] = (uint32_t)(WORD)(read[k / EACH] >> k % EACH * 8) >> shift & MASK;
   }
 }
 

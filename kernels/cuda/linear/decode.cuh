@@ -19,13 +19,14 @@
 #define PACKED
 #endif
 
-// Elements that a thread of `decode` has at once.
+// Elements that a thread of `decode` has at once, and those that a block has in all: few, so that blocks that end early make room
+// for others, and side by side, so that threads share what they read of blocks of elements.
 constexpr int NEIGHBOURS = 8;
+constexpr uint64_t STEP = NEIGHBOURS * THREADS, DECODED = 4 * STEP;
 
-// This block's copy of a weight's tables, in shared memory of as many bytes. All threads call it. Each address of a kernel's
-// arguments that a warp reads is an access of its own, so a thread takes two numbers.
+// This block's copy of a weight's tables, in shared memory of as many bytes. All threads call it.
 DEVICE const Tables& shared_tables(const PackedWeight& weight, unsigned char* memory) {
-  const uint64_t* from = (const uint64_t*)&tables_of(weight.tables);
+  const uint64_t* from = (const uint64_t*)weight.tables;
   for (int k = threadIdx.x; k < (int)(sizeof(Tables) / 8); k += THREADS) ((uint64_t*)memory)[k] = from[k];
   __syncthreads();
   return *(const Tables*)memory;
@@ -40,8 +41,18 @@ DEVICE void decode_run(const Segments& segments, const Tables& tables, const Pla
 }
 constexpr bool WITH_RUNS = true;
 #else
+// The values of N elements from the one at `place` on, one by one.
 template <int N>
-DEVICE void decode_run(const Segments&, const Tables&, const Place&, const Shape&, float (&)[N]) {}
+DEVICE void decode_run(const Segments& segments, const Tables& tables, const Place& place, const Shape& shape, float (&v)[N]) {
+  Place own = place;
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    float one[1];
+    values_of(segments, tables, own, shape, one);
+    v[k] = one[0];
+    own = behind(own, shape);
+  }
+}
 constexpr bool WITH_RUNS = false;
 #endif
 
@@ -51,8 +62,9 @@ constexpr bool IN_WARPS = true;
 // without elements decode the first ones, and write nothing.
 template <class T>
 DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
-  uint64_t k = CHUNK * (uint64_t)first_element(), stride = CHUNK * (uint64_t)element_stride();
-  for (; k - CHUNK * (threadIdx.x & 31) < count; k += stride) {
+  uint64_t first = blockIdx.x * DECODED;
+  for (uint64_t at = CHUNK * threadIdx.x; at < DECODED; at += CHUNK * THREADS) {
+    uint64_t k = first + at;
     float v[CHUNK];
     decode_run(segments, tables, place_of(begin + (k < count ? k : 0), shape), shape, v);
     if (k < count) write_run(y + k, v);
@@ -61,25 +73,28 @@ DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_
 #else
 constexpr bool IN_WARPS = false;
 // y[k] = the value of element begin + k, for `count` elements. A thread has NEIGHBOURS at once, 16 bytes of bf16, so that a warp
-// writes 512 bytes side by side; and two times as many while there are: it reads all of them before it writes any.
+// writes 512 bytes side by side; and two times as many where they are read together: all of them before it writes any.
 template <class T>
 DEVICE void decode(const Segments& segments, const Tables& tables, T* y, uint64_t begin, uint64_t count, const Shape& shape) {
-  bool runs = WITH_RUNS && begin % NEIGHBOURS == 0;
-  uint64_t k = NEIGHBOURS * (uint64_t)first_element(), stride = NEIGHBOURS * (uint64_t)element_stride();
-  for (; runs && k + stride + NEIGHBOURS <= count; k += 2 * stride) {
-    float v[NEIGHBOURS], w[NEIGHBOURS];
-    decode_run(segments, tables, place_of(begin + k, shape), shape, v);
-    decode_run(segments, tables, place_of(begin + k + stride, shape), shape, w);
-    write_run(y + k, v);
-    write_run(y + k + stride, w);
+  bool runs = !WITH_RUNS || begin % NEIGHBOURS == 0;
+  uint64_t first = blockIdx.x * DECODED, end = first + DECODED < count ? first + DECODED : count;
+  uint64_t k = first + NEIGHBOURS * threadIdx.x;
+  if constexpr (WITH_RUNS) {
+    for (; runs && k + STEP + NEIGHBOURS <= end; k += 2 * STEP) {
+      float v[NEIGHBOURS], w[NEIGHBOURS];
+      decode_run(segments, tables, place_of(begin + k, shape), shape, v);
+      decode_run(segments, tables, place_of(begin + k + STEP, shape), shape, w);
+      write_run(y + k, v);
+      write_run(y + k + STEP, w);
+    }
   }
-  for (; k < count; k += stride) {
+  for (; k < end; k += STEP) {
     float v[NEIGHBOURS];
-    if (runs && k + NEIGHBOURS <= count) {
+    if (runs && k + NEIGHBOURS <= end) {
       decode_run(segments, tables, place_of(begin + k, shape), shape, v);
       write_run(y + k, v);
     } else {
-      for (uint64_t at = k; at < k + NEIGHBOURS && at < count; at += CHUNK) {
+      for (uint64_t at = k; at < k + NEIGHBOURS && at < end; at += CHUNK) {
         float u[CHUNK];
         values_of(segments, tables, place_of(begin + at, shape), shape, u);
 #pragma unroll

@@ -1,7 +1,6 @@
 // What a format's decoder has in shared memory: the values of codes.
 //
-// The host defines before it TABLE_WORDS and TABLE_VALUES, the lengths of both arrays, and TABLES_IN_MEMORY where they are too
-// long for a kernel's arguments. Kernels that read no tables define nothing.
+// The host defines before it TABLE_WORDS and TABLE_VALUES, the lengths of both arrays. Kernels that read no tables define nothing.
 #pragma once
 #include "segments.cuh"
 
@@ -18,19 +17,8 @@ struct Tables {
   float values[TABLE_VALUES];
 };
 
-// As a kernel takes them.
-#ifdef TABLES_IN_MEMORY
-struct GivenTables {
-  const Tables* start;
-};
-DEVICE const Tables& tables_of(const GivenTables& given) { return *given.start; }
-#else
-typedef Tables GivenTables;
-DEVICE const Tables& tables_of(const GivenTables& given) { return given; }
-#endif
-
 // A packed weight, as a kernel takes it. It is one argument, because the compiler copies smaller ones to each thread's stack.
 struct PackedWeight {
   Segments segments;
-  GivenTables tables;
+  const Tables* tables;
 };

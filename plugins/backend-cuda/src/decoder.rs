@@ -8,7 +8,7 @@ use espalier_interface::format::{DeviceCode, Format};
 use espalier_interface::{PluginError, Result};
 
 use crate::kit::Kit;
-use crate::modules::Function;
+use crate::modules::{Function, THREADS};
 use crate::sources::Source;
 
 use code_tables::CodeTables;
@@ -19,7 +19,10 @@ use text::Text;
 pub const RUN: u64 = 16;
 
 /// Elements that a thread of the decoder has at once, as the kernel has it.
-pub const NEIGHBOURS: usize = 8;
+const NEIGHBOURS: usize = 8;
+
+/// Elements of a block of the decoder, as the kernel has it.
+pub const DECODED: usize = 4 * NEIGHBOURS * THREADS as usize;
 
 /// The decoder of a format.
 pub struct Description {

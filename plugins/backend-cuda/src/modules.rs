@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute};
 use espalier_host_device::Place;
@@ -28,14 +28,11 @@ const ORDINARY_SHARED_BYTES: u32 = 48 << 10;
 /// Most blocks of a kernel that takes turns over elements.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Blocks that a multiprocessor runs at once of a kernel that fills shared memory first, as the
-/// launch bounds of most decoders have it.
-const RESIDENT_BLOCKS: u64 = 5;
-
 /// The modules of a card that kernels were asked of.
 pub struct Modules {
     loader: Arc<Loader>,
     known: Mutex<HashMap<(&'static str, String), Arc<Module>>>,
+    tables: Mutex<HashMap<Vec<u8>, Weak<DeviceTable>>>,
 }
 
 /// A kernel of a card.
@@ -65,6 +62,7 @@ impl Modules {
         Modules {
             loader: Arc::new(loader),
             known: Mutex::default(),
+            tables: Mutex::default(),
         }
     }
 
@@ -96,12 +94,19 @@ impl Modules {
         self.loader.card.multiprocessor_bytes
     }
 
-    /// A table of `bytes` in the card's memory.
+    /// A table of `bytes` in the card's memory: one for all kernels that ask for the same.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn table(&self, bytes: &[u8]) -> Result<Arc<DeviceTable>> {
-        DeviceTable::new(self.loader.card.clone(), bytes).map(Arc::new)
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = tables.get(bytes).and_then(Weak::upgrade) {
+            return Ok(table);
+        }
+        let table = Arc::new(DeviceTable::new(self.loader.card.clone(), bytes)?);
+        tables.retain(|_, table| table.strong_count() > 0);
+        tables.insert(bytes.to_owned(), Arc::downgrade(&table));
+        Ok(table)
     }
 
     /// Puts zeros at `place` on this thread's stream.
@@ -245,21 +250,5 @@ impl Function {
     pub fn launch_over(&self, elements: usize, arguments: &Arguments) -> Result<()> {
         let blocks = (elements as u64).div_ceil(THREADS).min(MOST_BLOCKS);
         self.launch([blocks, 1, 1], 0, arguments)
-    }
-
-    /// The same of a kernel whose blocks first fill `shared` bytes: of no more of them than the
-    /// card runs at once.
-    ///
-    /// # Errors
-    /// `DEVICE`.
-    pub fn launch_resident(
-        &self,
-        elements: usize,
-        shared: u32,
-        arguments: &Arguments,
-    ) -> Result<()> {
-        let most = self.loader.card.multiprocessors * RESIDENT_BLOCKS;
-        let blocks = (elements as u64).div_ceil(THREADS).min(most);
-        self.launch([blocks, 1, 1], shared, arguments)
     }
 }

@@ -7,10 +7,6 @@ use espalier_interface::Result;
 use crate::kit::Kit;
 use crate::tables::DeviceTable;
 
-/// Most bytes of tables among a kernel's arguments: three tables of 256 values. All arguments of a
-/// kernel have at most 4096 bytes (CUDA C++ Programming Guide, "Function Parameters").
-const MOST_ARGUMENT_BYTES: usize = 3 * 256 * 4 + 64;
-
 /// Tables of a format, the words of its codes that are split, and the rows of those that have rows.
 #[derive(Clone, Default)]
 pub struct CodeTables {
@@ -20,13 +16,11 @@ pub struct CodeTables {
     has_vectors: bool,
 }
 
-/// Tables as a kernel takes them: all of them, or their address.
+/// Tables as a kernel takes them, in the card's memory.
 #[derive(Clone)]
 pub struct GivenTables {
-    words: Vec<u64>,
+    memory: Arc<DeviceTable>,
     shared_bytes: u32,
-    /// What the address is of.
-    _memory: Option<Arc<DeviceTable>>,
 }
 
 impl CodeTables {
@@ -54,37 +48,20 @@ impl CodeTables {
     /// What a kernel's source has before it.
     pub fn definitions(&self) -> String {
         let (words, values) = (self.num_words(), self.num_values());
-        let mut made = format!("#define TABLE_WORDS {words}\n#define TABLE_VALUES {values}\n");
-        if self.is_in_memory() {
-            made += "#define TABLES_IN_MEMORY\n";
-        }
-        made
+        format!("#define TABLE_WORDS {words}\n#define TABLE_VALUES {values}\n")
     }
 
-    /// The tables as a kernel takes them, in the card's memory if they are too long for arguments.
+    /// The tables as a kernel takes them.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, `DEVICE`.
     pub fn given(&self, kit: &Kit) -> Result<GivenTables> {
-        let (words, shared_bytes) = (self.packed(), self.bytes() as u32);
-        if !self.is_in_memory() {
-            return Ok(GivenTables {
-                words,
-                shared_bytes,
-                _memory: None,
-            });
-        }
+        let words = self.packed();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let memory = kit.modules.table(&bytes)?;
         Ok(GivenTables {
-            words: vec![memory.address()],
-            shared_bytes,
-            _memory: Some(memory),
+            memory: kit.modules.table(&bytes)?,
+            shared_bytes: self.bytes() as u32,
         })
-    }
-
-    fn is_in_memory(&self) -> bool {
-        self.bytes() > MOST_ARGUMENT_BYTES
     }
 
     /// Where values are read 16 bytes at a time, an even number.
@@ -119,9 +96,9 @@ impl CodeTables {
 }
 
 impl GivenTables {
-    /// The words of a kernel's argument.
-    pub fn words(&self) -> &[u64] {
-        &self.words
+    /// Their address, as kernels take it.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
     }
 
     /// Shared memory that a kernel has for its own copy.

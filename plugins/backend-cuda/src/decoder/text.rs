@@ -49,7 +49,7 @@ impl Text {
         let has_runs = has_runs(source);
         // Decoders with more to do at once need more registers.
         let is_lean = has_runs && is_lean(source, steps, format.shape[1]);
-        let resident = if is_lean { 5 } else { 4 };
+        let resident = if is_lean { 6 } else { 4 };
         let largest = steps.iter().filter_map(hadamard).max().unwrap_or(1);
         let mut definitions = writer.tables.definitions();
         definitions += &format!("#define CHUNK {}\n", chunk(largest));
@@ -93,7 +93,7 @@ fn hadamard(step: &Step) -> Option<u64> {
 fn has_runs(source: &ValueSource) -> bool {
     match source {
         ValueSource::Table { codes, .. } | ValueSource::Count { codes } => match codes.order {
-            BitOrder::Split { words } => words.is_multiple_of(RUN) && codes.dtype() == DType::U8,
+            BitOrder::Split { words } => words.is_multiple_of(RUN),
             _ => true,
         },
         ValueSource::Vectors { len, .. } | ValueSource::SharedVectors { len, .. } => {
@@ -114,6 +114,15 @@ fn is_common(blocks: BlockMap, columns: u64) -> bool {
         BlockMap::Groups { size } => size.is_multiple_of(RUN) && columns.is_multiple_of(RUN),
         BlockMap::Rows => columns.is_multiple_of(RUN),
         BlockMap::Strided { .. } | BlockMap::Columns => false,
+    }
+}
+
+/// Whether 16 neighbours from a multiple of 16 on have neighbouring blocks.
+fn are_neighbours(blocks: BlockMap, columns: u64) -> bool {
+    match blocks {
+        BlockMap::Columns => columns.is_multiple_of(RUN),
+        BlockMap::Strided { count } => count.is_multiple_of(RUN),
+        BlockMap::Flat { .. } | BlockMap::Groups { .. } | BlockMap::Rows => false,
     }
 }
 
@@ -242,11 +251,11 @@ impl Writer<'_> {
         };
         let (columns, each) = (self.format.shape[1], each("N"));
         let text = match (blocks, values) {
-            // The numbers of neighbours are neighbours.
-            (BlockMap::Columns, BlockValues::Stored { segment }) if columns.is_multiple_of(RUN) => {
+            (_, BlockValues::Stored { segment }) if are_neighbours(blocks, columns) => {
                 let (dtype, segment) = (self.dtype(*segment), start(*segment));
+                let block = block(blocks, "at");
                 format!(
-                    "    float x[N];\n    read_numbers<{dtype}>({segment}, at.column, x);\n{each} \
+                    "    float x[N];\n    read_numbers<{dtype}>({segment}, {block}, x);\n{each} \
                      v[k] = v[k] {operator} x[k];\n"
                 )
             }

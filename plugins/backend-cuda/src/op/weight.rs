@@ -8,7 +8,7 @@ use espalier_interface::{DType, Result, WeightLayout};
 
 use super::stored;
 use crate::arguments::{Argument, Arguments, address};
-use crate::decoder::{Description, GivenTables, NEIGHBOURS};
+use crate::decoder::{DECODED, Description, GivenTables};
 use crate::host_decode::{HostDecode, HostWeight};
 use crate::kit::Kit;
 use crate::modules::Function;
@@ -68,7 +68,7 @@ impl Segments {
 
     /// The words of a packed weight with these tables, as kernels take it.
     pub fn and(&self, tables: &GivenTables) -> Vec<u64> {
-        [&self.0, tables.words()].concat()
+        [&self.0[..], &[tables.address()]].concat()
     }
 }
 
@@ -154,8 +154,8 @@ impl Weight {
                 let arguments = arguments.with(workspace).with(begin as i64);
                 let arguments = arguments.with(count as i64);
                 let arguments = arguments.with(Shape([rows as u64, columns as u64]));
-                let shared = tables.shared_bytes();
-                kernel.launch_resident(count.div_ceil(NEIGHBOURS), shared, &arguments)?;
+                let blocks = count.div_ceil(DECODED) as u64;
+                kernel.launch([blocks, 1, 1], tables.shared_bytes(), &arguments)?;
                 Ok(workspace)
             }
             Kind::OnHost(weight) => {

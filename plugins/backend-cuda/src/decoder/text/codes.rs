@@ -13,12 +13,11 @@ impl Writer<'_> {
     pub(super) fn codes(&mut self, codes: &Codes, index: &str, count: &str) {
         let (bits, segment) = (codes.bits, start(codes.segment));
         let read = match codes.order {
-            BitOrder::Split { words }
-                if words.is_multiple_of(RUN) && codes.dtype() == DType::U8 =>
-            {
-                let words = self.tables.add_words(words);
+            BitOrder::Split { words } if words.is_multiple_of(RUN) => {
+                let (word, words) = (word(codes), self.tables.add_words(words));
                 format!(
-                    "read_split_codes<{bits}>({segment}, {index}, tables.words[{words}], code);"
+                    "read_split_codes<{bits}, {word}>({segment}, {index}, tables.words[{words}], \
+                     code);"
                 )
             }
             BitOrder::Split { .. } => {
@@ -46,12 +45,7 @@ impl Writer<'_> {
         let (bits, segment) = (codes.bits, start(codes.segment));
         match codes.order {
             BitOrder::Split { words } => {
-                let words = self.tables.add_words(words);
-                let word = if codes.dtype() == DType::U8 {
-                    "uint8_t"
-                } else {
-                    "uint32_t"
-                };
+                let (word, words) = (word(codes), self.tables.add_words(words));
                 format!("split_code_at<{bits}, {word}>({segment}, {index}, tables.words[{words}])")
             }
             BitOrder::Rows(rows) => {
@@ -68,6 +62,15 @@ impl Writer<'_> {
         self.tables.add_words(rows.bytes);
         self.tables.add_words(rows.start);
         format!("&tables.words[{first}]")
+    }
+}
+
+/// The kernels' name of the words of split codes.
+fn word(codes: &Codes) -> &'static str {
+    if codes.dtype() == DType::U8 {
+        "uint8_t"
+    } else {
+        "uint32_t"
     }
 }
 
