@@ -176,10 +176,8 @@ impl Ended {
             DOCUMENTED.contains(&code),
             "{case}: exit code {code}: {stderr}"
         );
-        let line = self.last_line();
-        let shaped = line.starts_with("error: ") && line.contains("; next: ");
         assert!(
-            code == 0 || shaped,
+            code == 0 || is_shaped(self.last_line(), code),
             "{case}: exit code {code}, no cause and next step: {stderr}"
         );
     }
@@ -208,6 +206,17 @@ pub fn stop(process: u32) {
     // SAFETY: a signal is sent, no memory is touched.
     let sent = unsafe { libc::kill(pid, libc::SIGSTOP) };
     assert_eq!(sent, 0, "process {process} has ended");
+}
+
+/// Whether the last line of a failure with `code` has a cause and a next step. What a signal
+/// stopped is no error.
+pub fn is_shaped(line: &str, code: i32) -> bool {
+    let begin = if code > 128 {
+        "stopped by signal "
+    } else {
+        "error: "
+    };
+    line.starts_with(begin) && line.contains("; next: ")
 }
 
 /// Sends a signal, such as `TERM`, to a process that was started here; ended processes are ignored.

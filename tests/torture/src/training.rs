@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use serde_json::{Value as Json, json};
 
 use crate::built::{golden, program};
+use crate::ended::is_shaped;
 
 /// Values of a line of metrics that do not depend on the clock.
 pub const EXACT: [&str; 7] = [
@@ -153,22 +154,13 @@ impl Training {
     }
 }
 
-/// Expects a last line with a next step and all of `words`, and returns it. What a signal stopped
-/// is no error.
+/// Expects a last line with a cause, a next step and all of `words`, and returns it.
 pub fn refused(output: &Output, code: i32, words: &str, case: &str) -> String {
     let line = last_line(output);
     let all = String::from_utf8_lossy(&output.stderr);
     assert!(!all.contains("panicked"), "{case}: {all}");
     assert_eq!(output.status.code(), Some(code), "{case}: {all}");
-    let begin = if code > 128 {
-        "stopped by signal "
-    } else {
-        "error: "
-    };
-    assert!(
-        line.starts_with(begin) && line.contains("; next: "),
-        "{case}: {all}"
-    );
+    assert!(is_shaped(&line, code), "{case}: {all}");
     for word in words.split(" | ") {
         assert!(line.contains(word), "{case}: no {word:?} in {line}");
     }

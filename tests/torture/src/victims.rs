@@ -1,6 +1,7 @@
 //! The processes of a run under mpirun: their ranks, their ends, and whether any remain.
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -139,7 +140,9 @@ impl RankGroup {
         let printed = self.printed().into_bytes();
         let status = self.launcher.wait().expect("it is ours");
         drop(ended);
-        watch.join().expect("no panic");
+        if let Err(panic) = watch.join() {
+            resume_unwind(panic);
+        }
         let output = Output {
             status,
             stdout: Vec::new(),

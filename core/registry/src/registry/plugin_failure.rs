@@ -64,6 +64,10 @@ impl Failure for PluginFailure {
         let plugin = &self.plugin;
         match self.source.code {
             ErrorCode::INVALID => format!("see `host plugins inspect {plugin}`"),
+            // A key or a value of config.json.
+            ErrorCode::UNSUPPORTED if self.callback == "describe" => {
+                "change what the message names, or choose another plugin".to_owned()
+            }
             ErrorCode::UNSUPPORTED => "choose another plugin or another option".to_owned(),
             ErrorCode::OUT_OF_MEMORY => OutOfMemory::NEXT_STEP.to_owned(),
             // The weight comes from the model: nothing was trained yet.
@@ -101,6 +105,16 @@ mod tests {
             file: Some("/plugins/libnf4.so".into()),
             ..PluginFailure::new("nf4", "encode", PluginError::new(code, "not finite"))
         }
+    }
+
+    #[test]
+    fn a_family_that_does_not_know_a_key_asks_to_change_it() {
+        let source = PluginError::unsupported("config.json: `rope_parametgrs` is {}");
+        let next = PluginFailure::new("llama", "describe", source).next_step();
+        assert_eq!(
+            next,
+            "change what the message names, or choose another plugin"
+        );
     }
 
     #[test]

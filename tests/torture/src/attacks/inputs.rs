@@ -77,9 +77,11 @@ impl Attack for Inputs {
             );
             return;
         }
+        // A family refuses a key of config.json that it does not know.
+        let of_family = case.ends_with("config.json").then_some(5);
         let code = ended.code.unwrap_or(0);
         assert!(
-            [2, 3, 4].contains(&code),
+            [2, 3, 4].contains(&code) || Some(code) == of_family,
             "{case}: exit code {code}: {}",
             ended.last_line()
         );
