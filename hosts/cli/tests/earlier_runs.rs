@@ -89,11 +89,12 @@ impl Earlier {
             let saved = ["adapter", "model"].map(|name| run.join(name));
             let saved = saved.iter().find(|saved| saved.is_dir());
             let found = files(saved.expect("an adapter or a model"));
-            // Earlier versions exported no tokenizer beside an adapter.
+            // Earlier versions exported no tokenizer and no chat template beside an adapter.
             let known = |name: &str| expected["files"].get(name).is_some();
+            let later = |name: &str| name.starts_with("tokenizer") || name == "chat_template.jinja";
             let found: Map<String, Json> = found
                 .iter()
-                .filter(|(name, _)| known(name) || !name.starts_with("tokenizer"))
+                .filter(|(name, _)| known(name) || !later(name))
                 .map(|(name, bytes)| hashes((name.clone(), bytes)))
                 .collect();
             assert_eq!(Json::Object(found), expected["files"], "{directory}");
