@@ -25,8 +25,6 @@ pub struct Card {
     pub block_shared_bytes: u32,
     /// Shared memory of each multiprocessor, in bytes.
     pub multiprocessor_bytes: usize,
-    /// Multiprocessors.
-    pub multiprocessors: u64,
     device: CUdevice,
     context: CUcontext,
 }
@@ -115,7 +113,6 @@ impl Card {
             capability: [0; 2],
             block_shared_bytes: 0,
             multiprocessor_bytes: 0,
-            multiprocessors: 1,
             device,
             context,
         };
@@ -128,8 +125,6 @@ impl Card {
         card.block_shared_bytes = card.attribute(shared)? as u32;
         let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
         card.multiprocessor_bytes = card.attribute(shared)?.max(0) as usize;
-        let count = card.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        card.multiprocessors = count.max(1) as u64;
         Ok(card)
     }
 

@@ -1,8 +1,8 @@
 //! The stages of a described format -> the function that decodes its elements, in CUDA C++.
 //!
 //! The function is made of what `kernels/cuda/linear/steps.cuh` has. It depends on the weight's
-//! shape only where blocks do: tables, the words of split codes and the rows of codes are
-//! arguments.
+//! shape only where blocks do: tables, the words of split codes and the rows of codes are read from
+//! the card's memory.
 
 mod codes;
 

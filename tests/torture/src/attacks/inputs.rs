@@ -77,8 +77,11 @@ impl Attack for Inputs {
             );
             return;
         }
-        // A family refuses a key of config.json that it does not know.
-        let of_family = case.ends_with("config.json").then_some(5);
+        // A family refuses a key or a value of config.json that it does not know.
+        let is_unknown = ended
+            .last_line()
+            .contains("failed in describe: config.json: ");
+        let of_family = (case.ends_with("config.json") && is_unknown).then_some(5);
         let code = ended.code.unwrap_or(0);
         assert!(
             [2, 3, 4].contains(&code) || Some(code) == of_family,
