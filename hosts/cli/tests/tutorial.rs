@@ -111,6 +111,9 @@ fn as_a_user(command: &mut Command, bench: &Bench) {
         command.env_remove(name);
     }
     command.env("CARGO_BUILD_BUILD_DIR", bench.target());
+    fs::create_dir(bench.path(".cargo")).expect("created");
+    let settings = bench.path(".cargo/config.toml");
+    fs::write(settings, espalier_samples::UNOPTIMISED_INTERFACE).expect("written");
     let cargo = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let path = std::env::var("PATH").expect("a path");
     if let Some(folder) = cargo.parent().filter(|folder| folder.is_absolute()) {

@@ -51,6 +51,7 @@ impl Bench {
         let mut command = Command::new(cargo);
         command.current_dir(self.path(inside));
         command.args(arguments.split_whitespace());
+        command.args(["--config", espalier_samples::UNOPTIMISED_INTERFACE]);
         command.env("CARGO_TARGET_DIR", &self.target);
         command
     }
