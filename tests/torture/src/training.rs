@@ -105,7 +105,7 @@ impl Training {
     }
 
     /// The program in the folder, with plugins and caches of its own.
-    fn program(&self) -> Command {
+    pub fn program(&self) -> Command {
         let mut command = Command::new(program());
         command.current_dir(self.folder.path());
         command.env("XDG_DATA_HOME", self.path("data"));
