@@ -138,7 +138,9 @@ fn the_plan_holds_fewer_gradients_and_a_device_of_its_size_suffices() {
             let steps = model.steps(variant.world, 1);
             let count = steps[0].micro_batches.len();
             let planned = within.rig(&variant, count).planned;
-            let whole = model.rig(&variant, count).planned;
+            // Gradients of two micro-batches a rank have memory of their own: those of one share
+            // that of activations.
+            let whole = model.rig(&variant, count + variant.world as usize).planned;
             // While the gradients of a unit are reduced, those of the next one are computed: all
             // there are with adapters on two layers. Those that wait in host memory for their
             // update take none of a device; updates within passes fetch state beside them.

@@ -197,15 +197,19 @@ fn alone(seed: u64, step: u64) -> StepPosition {
 /// which finds one. Where the search fails, its error: the other ranks wait in it for this one.
 fn not_finite(executor: &Executor, step: &StepBatch, index: u64, seed: u64, loss: f64) -> Error {
     let find = || -> Result<Option<String>, Error> {
+        // Before the forward passes: they may write where gradients are.
+        let trained = if loss.is_finite() {
+            executor.trainable_not_finite()?
+        } else {
+            None
+        };
         let mut found = None;
         let empty = MicroBatch::new();
         for micro in share(step, executor, &empty) {
             let here = executor.forward_not_finite(micro, alone(seed, index))?;
             found = found.or(here);
         }
-        if found.is_none() {
-            found = executor.trainable_not_finite()?;
-        }
+        let found = found.or(trained);
         let found = found.map_or_else(String::new, |found| found.to_string());
         let received = executor
             .peers()

@@ -2,6 +2,7 @@
 //! time.
 
 mod base_change;
+pub mod block_layout;
 mod error;
 pub mod initialised_sites;
 pub mod packing;

@@ -11,6 +11,7 @@ use espalier_interface::schedule::{
     Act, Action, Part, Place, Placement, Schedule, ShardingRequest,
 };
 
+use crate::block_layout::{BlockLayout, SharedGradients, first_to_add};
 use crate::step_plan::RegionSizes;
 
 /// The params of a run and what keeps and updates them.
@@ -37,6 +38,13 @@ pub struct ShardLayout {
     pub wire: Option<DType>,
     /// For each unit, its block of saved activations.
     pub saved: Vec<Saved>,
+    /// For each unit, its gradients where they share the memory of such blocks: those of runs that
+    /// are not cut, where a step has one micro-batch.
+    pub shared_gradients: Vec<Option<SharedGradients>>,
+    /// Bytes of the arena, behind which the blocks are.
+    pub arena_bytes: u64,
+    /// Bytes of the first micro-batch's blocks that stay, and of the gradients among them.
+    pub block_bytes: u64,
     /// The optimizer, whose state is cut as the params are.
     pub optimizer: OptimizerSpec,
     /// Micro-batches that each unit runs in turn, for which its weights are held.
@@ -68,7 +76,9 @@ impl ShardLayout {
         request: &ShardingRequest,
     ) -> Self {
         let Trained {
-            params, optimizer, ..
+            params,
+            optimizer,
+            dtypes,
         } = trained;
         let leaves = |unit: usize| {
             let mut actions = schedule.micro_batch.iter();
@@ -78,26 +88,41 @@ impl ShardLayout {
                     && action.parts.contains(&Part::Saved)
             })
         };
-        let mut stay = 0;
-        let saved = program.blocks.iter().enumerate().map(|(unit, block)| {
-            let stays_at = (!leaves(unit)).then_some(stay);
-            stay += stays_at.map_or(0, |_| block.bytes);
-            Saved {
-                bytes: block.bytes,
-                stays_at,
-            }
-        });
         let updates = |actions: &[Action]| actions.iter().any(|one| one.act == Act::Optimize);
+        let updates_in_backward = updates(&schedule.micro_batch);
+        let placements = &schedule.placements;
+        let flat_params = FlatParams::of_all(params, placements.len(), optimizer);
+        // Those of several micro-batches are summed: they outlast the next forward pass.
+        let shares = request.micro_batches == 1 && !updates_in_backward;
+        let shared = placements.iter().zip(&flat_params).enumerate();
+        let shared = shared.map(|(unit, (place, flat))| {
+            let bytes = flat.elements * dtypes.gradients.bytes();
+            let shares = shares && place.optimizer == Place::Replicated && bytes > 0;
+            let begins_in = shares.then(|| first_to_add(program, params, unit))??;
+            Some((bytes, begins_in))
+        });
+        let shared: Vec<_> = shared.collect();
+        let stay = program.blocks.iter().enumerate();
+        let stay = stay.map(|(unit, block)| (!leaves(unit)).then_some(block.bytes));
+        let blocks = BlockLayout::new(&stay.collect::<Vec<_>>(), &shared);
+        let saved = program.blocks.iter().zip(&blocks.blocks);
+        let saved = saved.map(|(block, &stays_at)| Saved {
+            bytes: block.bytes,
+            stays_at,
+        });
         ShardLayout {
-            placements: schedule.placements.clone(),
-            flat_params: FlatParams::of_all(params, schedule.placements.len(), optimizer),
+            placements: placements.clone(),
+            flat_params,
             parts: u64::from(schedule.ranks_sharing(request)),
             wire: schedule.reduce_dtype,
             saved: saved.collect(),
+            shared_gradients: blocks.gradients,
+            arena_bytes: program.arena.bytes(),
+            block_bytes: blocks.bytes,
             optimizer: optimizer.clone(),
             sweep: u64::from(schedule.sweep(request)),
             passing_bytes: program.arena.micro_batch_bytes(),
-            updates_in_backward: updates(&schedule.micro_batch),
+            updates_in_backward,
         }
     }
 
@@ -105,8 +130,8 @@ impl ShardLayout {
     /// its `passing_bytes`, then its blocks. Micro-batch 0 has the former in the arena, and its
     /// blocks right behind that.
     pub fn own_begin(&self, number: u64) -> u64 {
-        let each = self.passing_bytes + self.staying_bytes();
-        self.staying_bytes() + number.saturating_sub(1) * each
+        let each = self.passing_bytes + self.block_bytes;
+        self.block_bytes + number.saturating_sub(1) * each
     }
 
     /// Bytes behind the arena that the micro-batches of a sweep need.
@@ -118,6 +143,21 @@ impl ShardLayout {
     pub fn staying_bytes(&self) -> u64 {
         let staying = self.saved.iter().filter(|saved| saved.stays_at.is_some());
         staying.map(|saved| saved.bytes).sum()
+    }
+
+    /// Bytes of gradients behind the arena beyond those of the blocks whose memory they share.
+    pub fn gradients_beyond_blocks(&self) -> u64 {
+        self.block_bytes - self.staying_bytes()
+    }
+
+    /// Gradients of a unit in memory that saved activations share; none where they are elsewhere.
+    pub fn shared_gradients(&self, unit: usize) -> Option<SharedGradients> {
+        self.shared_gradients.get(unit).copied().flatten()
+    }
+
+    /// Whether a unit's gradients are whole in memory of their own from step to step.
+    pub fn keeps_gradients(&self, unit: usize) -> bool {
+        !self.is_cut(unit) && !self.updates_in_backward && self.shared_gradients(unit).is_none()
     }
 
     /// Whether the gradients and optimizer state of a unit are cut, or stored apart from those of
@@ -207,19 +247,16 @@ impl ShardLayout {
         flat.map(|flat| flat.state_bytes(&self.optimizer)).sum()
     }
 
-    /// Elements of the trainable runs whose gradients and state stay whole, and of those whose
-    /// values stay whole.
+    /// Elements of the trainable runs whose gradients are whole in memory of their own, and of
+    /// those whose values stay whole.
     pub fn whole_elements(&self) -> [u64; 2] {
-        let sum = |whole: &dyn Fn(&Placement) -> bool| {
-            let units = self.placements.iter().zip(&self.flat_params);
-            let units = units.filter(|(place, _)| whole(place));
-            units.map(|(_, flat)| flat.elements).sum()
+        let sum = |whole: &dyn Fn(usize) -> bool| {
+            let units = (0..self.flat_params.len()).filter(|&unit| whole(unit));
+            units.map(|unit| self.flat_params[unit].elements).sum()
         };
-        let keeps =
-            |place: &Placement| place.optimizer == Place::Replicated && !self.updates_in_backward;
         [
-            sum(&keeps),
-            sum(&|place| place.trainable == Place::Replicated),
+            sum(&|unit| self.keeps_gradients(unit)),
+            sum(&|unit| self.placements[unit].trainable == Place::Replicated),
         ]
     }
 

@@ -82,6 +82,11 @@ impl Task {
         works_on(RegionKind::Values) || works_on(RegionKind::State)
     }
 
+    /// Whether it is a unit's forward or backward pass.
+    fn is_pass(&self) -> bool {
+        matches!(self.action.act, Act::Forward | Act::Backward)
+    }
+
     /// The region of a unit that holds `kind`; `None` where those bytes have a separate buffer
     /// between steps.
     pub fn region(&self, unit: usize, kind: RegionKind) -> Option<Region> {
@@ -152,6 +157,22 @@ impl StepPlan {
         sizes: &[RegionSizes],
     ) -> Result<Self> {
         Layout::new(schedule, request, sizes).laid_out()
+    }
+
+    /// Begins the gradients of the units that no region holds in the one sweep of a step:
+    /// `begins_in` is the unit of a unit's gradients whose backward pass is the first that adds to
+    /// them.
+    pub(crate) fn begin_gradients(&mut self, begins_in: &dyn Fn(usize) -> Option<usize>) {
+        let passes = self.micro_batch.iter().filter(|task| task.is_pass());
+        let units = passes.map(|task| task.action.unit + 1).max().unwrap_or(0);
+        for task in self.micro_batch.iter_mut().filter(|task| task.is_pass()) {
+            let is_head = task.action.unit + 1 == units;
+            if task.action.act == Act::Forward && !is_head {
+                continue;
+            }
+            let begin = (0..units).filter(|&unit| begins_in(unit) == Some(task.action.unit));
+            task.begins.extend(begin.map(|unit| (unit, When::Every)));
+        }
     }
 
     /// Number of lanes, the computing one included.

@@ -77,8 +77,10 @@ pub struct Sizes {
     pub frozen: u64,
     /// Trainable params on the device.
     pub trainable: u64,
-    /// Gradients on the device.
+    /// Gradients on the device, beyond the memory of saved activations that they share.
     pub gradients: u64,
+    /// Those of them that are behind the arena.
+    pub gradients_behind_arena: u64,
     /// State of the optimizer on the device.
     pub optimizer: u64,
     /// Regions of the schedule on the device.
@@ -235,6 +237,8 @@ impl StorageLayout<'_> {
             };
             *size += bytes;
         }
+        sizes.gradients_behind_arena = self.shard_layout.gradients_beyond_blocks();
+        sizes.gradients += sizes.gradients_behind_arena;
         let sweep = self.shard_layout.sweep;
         sizes.saved = sweep * self.shard_layout.staying_bytes();
         sizes.passing = sweep.saturating_sub(1) * self.shard_layout.passing_bytes;

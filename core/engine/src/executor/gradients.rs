@@ -9,17 +9,19 @@ use crate::error::Result;
 
 impl Executor {
     /// Sets the gradients of a unit that a task begins to zero.
-    pub(super) fn zero_region(&self, task: &Task, unit: usize) -> Result<()> {
-        let region = task.region(unit, RegionKind::Gradients);
-        let (Some(region), Some(kernels)) = (region, &self.prepared.trained[unit]) else {
+    pub(super) fn zero_unit(&self, task: &Task, unit: usize) -> Result<()> {
+        let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
-        let range = self.storage.region(region.offset, region.bytes);
+        let range = match task.region(unit, RegionKind::Gradients) {
+            Some(region) => self.storage.region(region.offset, region.bytes),
+            None => self.storage.kept(unit, StateKind::Gradients),
+        };
         self.launch_flat(&kernels.zero, &[range], &[])
     }
 
-    /// Sets the gradients that are not cut to zero. Others are zeroed in a step's first
-    /// micro-batch.
+    /// Sets the gradients that have memory of their own to zero. Others are zeroed in a step's
+    /// first micro-batch.
     ///
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed.

@@ -132,7 +132,7 @@ impl Executor {
                 return Err(schedule_failure(PluginError::invalid(message)));
             }
             if position.first {
-                self.zero_region(task, unit)?;
+                self.zero_unit(task, unit)?;
             }
         }
         let unit = task.action.unit;

@@ -15,7 +15,8 @@ pub struct MemoryPlan {
     pub weights: u64,
     /// Trainable params.
     pub trainable: u64,
-    /// Gradients of the trainable params.
+    /// Gradients of the trainable params, as far as they do not take the bytes of saved activations
+    /// that the backward pass has read.
     pub gradients: u64,
     /// What the optimizer keeps of the trainable params.
     pub optimizer: u64,
@@ -60,7 +61,8 @@ impl MemoryPlan {
         [program_bytes, loading_bytes]: [u64; 2],
     ) -> Self {
         let beyond = generator.map_or(0, |generator| {
-            let step = program.arena.bytes() + sizes.saved + sizes.passing;
+            let behind = sizes.saved + sizes.gradients_behind_arena + sizes.passing;
+            let step = program.arena.bytes() + behind;
             generator.arena.bytes().saturating_sub(step)
         });
         let of_one = program.arena.micro_batch_bytes() + program.arena.work;

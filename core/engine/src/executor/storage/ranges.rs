@@ -141,18 +141,22 @@ impl TrainedRanges {
         let (mut reduced, mut updated) = (0, 0);
         for unit in 0..layout.units {
             let flat = &shard_layout.flat_params[unit];
-            let [gradients_run, values_run] = [
-                (StateKind::Gradients, gradients_at, gradient_bytes, reduced),
-                (StateKind::Values, values_at, params_bytes, updated),
-            ]
-            .map(|(kept, whole, each, begin)| {
-                let all = match kept {
-                    // They are in regions alone.
-                    StateKind::Gradients if shard_layout.updates_in_backward => 0..0,
-                    _ => begin..begin + flat.elements,
-                };
-                own.next(unit, kept).unwrap_or(part(whole, &all, each))
-            });
+            let keeps_gradients = shard_layout.keeps_gradients(unit);
+            let shared = shard_layout.shared_gradients(unit);
+            let whole_run = match shared {
+                Some(shared) => {
+                    let begin = shard_layout.arena_bytes + shared.offset;
+                    part(whole(Part::Arena), &(begin..begin + shared.bytes), 1)
+                }
+                None => {
+                    // Those of updates in the backward pass are in regions alone.
+                    let elements = u64::from(keeps_gradients) * flat.elements;
+                    part(gradients_at, &(reduced..reduced + elements), gradient_bytes)
+                }
+            };
+            let gradients_run = own.next(unit, StateKind::Gradients).unwrap_or(whole_run);
+            let whole_run = part(values_at, &(updated..updated + flat.elements), params_bytes);
+            let values_run = own.next(unit, StateKind::Values).unwrap_or(whole_run);
             let state = (0..tensors).map(|tensor| {
                 let kept = StateKind::State(tensor);
                 own.next(unit, kept).unwrap_or_else(|| {
@@ -167,20 +171,16 @@ impl TrainedRanges {
                 values: values_run,
                 state: state.collect(),
             });
-            let placement = shard_layout.placements[unit];
-            let [whole_gradients, whole_values] =
-                [placement.optimizer, placement.trainable].map(|place| place == Place::Replicated);
-            let whole_gradients = whole_gradients && !shard_layout.updates_in_backward;
+            let whole_values = shard_layout.placements[unit].trainable == Place::Replicated;
             for (param, elements) in &flat.trainable {
-                let behind = |begin: u64| begin + elements.start..begin + elements.end;
-                if whole_gradients {
-                    gradients[*param] = Some(part(gradients_at, &behind(reduced), gradient_bytes));
+                if keeps_gradients || shared.is_some() {
+                    gradients[*param] = Some(part(gradients_run, elements, gradient_bytes));
                 }
                 if whole_values {
-                    values.push((*param, part(values_at, &behind(updated), params_bytes)));
+                    values.push((*param, part(values_run, elements, params_bytes)));
                 }
             }
-            reduced += u64::from(whole_gradients) * flat.elements;
+            reduced += u64::from(keeps_gradients) * flat.elements;
             updated += u64::from(whole_values) * flat.elements;
         }
         TrainedRanges {

@@ -67,6 +67,13 @@ pub(super) fn parts(plan: &RunPlan, memory: &MemoryPlan) -> Vec<MemoryPart> {
     let head = plan.program.units.last();
     let chunk = head.map_or(tokens, |head| head.max_tokens.min(tokens));
     // Other ranks and offload put more than gradients in flight.
+    let gradients = if layout.gradients_beyond_blocks() > 0 {
+        let count = memory.gradients / reduce.bytes();
+        let what = of_type(reduce, "gradients beyond activations");
+        whole(count, what, memory.gradients)
+    } else {
+        whole(trained, of_type(reduce, "gradients"), memory.gradients)
+    };
     let in_flight = if layout.updates_in_backward && plan.is_alone() {
         let count = memory.collective / reduce.bytes();
         let what = of_type(reduce, "gradients at a time");
@@ -83,7 +90,7 @@ pub(super) fn parts(plan: &RunPlan, memory: &MemoryPlan) -> Vec<MemoryPart> {
         MemoryPart {
             name: "gradients",
             bytes: memory.gradients,
-            products: whole(trained, of_type(reduce, "gradients"), memory.gradients),
+            products: gradients,
         },
         MemoryPart {
             name: "in flight",
