@@ -116,7 +116,7 @@ fn what_is_not_named_and_what_is_linked_instead_is_refused() {
     } else {
         "libnf4.so | nothing of it was loaded"
     };
-    let words = format!("pins plugin `nf4` to sha256 {pinned} | {found}");
+    let words = format!("pins plugin `nf4` to | sha256 {pinned} | {found}");
     refused(&folder.train("out", &pin), 5, &words, "another found first");
     let output = folder.train("out", "--set run.plugin_hashes.nf4=\"abc\"");
     refused(
