@@ -13,6 +13,7 @@ use espalier_interface::Result;
 use espalier_interface::schedule::{Act, Action, Schedule, ShardingRequest, When};
 
 use self::layout::Layout;
+use crate::block_layout::SharedGradients;
 
 /// A sequence of tasks that run one after the other: index of a stream of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,11 +81,6 @@ impl Task {
     pub fn is_of_update(&self) -> bool {
         let works_on = |kind| self.region(self.action.unit, kind).is_some();
         works_on(RegionKind::Values) || works_on(RegionKind::State)
-    }
-
-    /// Whether it is a unit's forward or backward pass.
-    fn is_pass(&self) -> bool {
-        matches!(self.action.act, Act::Forward | Act::Backward)
     }
 
     /// The region of a unit that holds `kind`; `None` where those bytes have a separate buffer
@@ -159,19 +155,21 @@ impl StepPlan {
         Layout::new(schedule, request, sizes).laid_out()
     }
 
-    /// Begins the gradients of the units that no region holds in the one sweep of a step:
-    /// `begins_in` is the unit of a unit's gradients whose backward pass is the first that adds to
-    /// them.
-    pub(crate) fn begin_gradients(&mut self, begins_in: &dyn Fn(usize) -> Option<usize>) {
-        let passes = self.micro_batch.iter().filter(|task| task.is_pass());
-        let units = passes.map(|task| task.action.unit + 1).max().unwrap_or(0);
-        for task in self.micro_batch.iter_mut().filter(|task| task.is_pass()) {
-            let is_head = task.action.unit + 1 == units;
-            if task.action.act == Act::Forward && !is_head {
+    /// Begins the shared gradients of each unit in the one sweep of a step: in the backward pass of
+    /// the unit that is the first to add to them, which is that unit's last pass.
+    pub(crate) fn begin_gradients(&mut self, shared: &[Option<SharedGradients>]) {
+        for (unit, shared) in shared.iter().enumerate() {
+            let Some(shared) = shared else {
                 continue;
+            };
+            let is_begin = |task: &&mut Task| {
+                matches!(task.action.act, Act::Forward | Act::Backward)
+                    && task.action.unit == shared.begins_in
+            };
+            let mut tasks = self.micro_batch.iter_mut();
+            if let Some(task) = tasks.rfind(is_begin) {
+                task.begins.push((unit, When::Every));
             }
-            let begin = (0..units).filter(|&unit| begins_in(unit) == Some(task.action.unit));
-            task.begins.extend(begin.map(|unit| (unit, When::Every)));
         }
     }
 

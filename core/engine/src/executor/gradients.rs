@@ -1,5 +1,6 @@
 //! Gradients before the update: set to zero, and their norm.
 
+use espalier_interface::BufferRange;
 use espalier_interface::schedule::Act;
 use espalier_plan::step_plan::{Region, RegionKind, Task};
 use espalier_plan::storage_layout::StateKind;
@@ -13,11 +14,16 @@ impl Executor {
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
-        let range = match task.region(unit, RegionKind::Gradients) {
+        let range = self.gradients_of(unit, task.region(unit, RegionKind::Gradients));
+        self.launch_flat(&kernels.zero, &[range], &[])
+    }
+
+    /// The gradients of a unit: in a region, or where this rank keeps them.
+    fn gradients_of(&self, unit: usize, region: Option<Region>) -> BufferRange {
+        match region {
             Some(region) => self.storage.region(region.offset, region.bytes),
             None => self.storage.kept(unit, StateKind::Gradients),
-        };
-        self.launch_flat(&kernels.zero, &[range], &[])
+        }
     }
 
     /// Sets the gradients that have memory of their own to zero. Others are zeroed in a step's
@@ -45,11 +51,8 @@ impl Executor {
         let Some(kernels) = &self.prepared.trained[unit] else {
             return Ok(());
         };
-        let kept = match region {
-            Some(region) => self.storage.region(region.offset, region.bytes),
-            None => self.storage.kept(unit, StateKind::Gradients),
-        };
-        let ranges = [kept, self.storage.unit_result(unit)];
+        let gradients = self.gradients_of(unit, region);
+        let ranges = [gradients, self.storage.unit_result(unit)];
         self.launch_flat(&kernels.sum_squares, &ranges, &[])
     }
 

@@ -111,7 +111,7 @@ pub(super) fn lay_out(
         &shard_layout.region_sizes(trained.dtypes),
     )
     .map_err(|error| sharding.failed("schedule", error))?;
-    step_plan.begin_gradients(&|unit| Some(shard_layout.shared_gradients(unit)?.begins_in));
+    step_plan.begin_gradients(&shard_layout.shared_gradients);
     step_plan.leave_out_unread(&|action, region| {
         reads_region((program, trained.params), action, region)
     });

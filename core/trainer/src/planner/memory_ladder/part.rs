@@ -66,7 +66,6 @@ pub(super) fn parts(plan: &RunPlan, memory: &MemoryPlan) -> Vec<MemoryPart> {
     let of_type = |dtype: DType, what: &str| format!("{} in {}", what, dtype.name());
     let head = plan.program.units.last();
     let chunk = head.map_or(tokens, |head| head.max_tokens.min(tokens));
-    // Other ranks and offload put more than gradients in flight.
     let gradients = if layout.gradients_beyond_blocks() > 0 {
         let count = memory.gradients / reduce.bytes();
         let what = of_type(reduce, "gradients beyond activations");
@@ -74,6 +73,7 @@ pub(super) fn parts(plan: &RunPlan, memory: &MemoryPlan) -> Vec<MemoryPart> {
     } else {
         whole(trained, of_type(reduce, "gradients"), memory.gradients)
     };
+    // Other ranks and offload put more than gradients in flight.
     let in_flight = if layout.updates_in_backward && plan.is_alone() {
         let count = memory.collective / reduce.bytes();
         let what = of_type(reduce, "gradients at a time");
