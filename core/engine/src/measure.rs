@@ -1,6 +1,7 @@
 //! Timings of a device's matrix product and of copies from the host. A step's speed is predicted
 //! from them and compared with them.
 
+mod decode_rate;
 mod kernel_rates;
 mod peak;
 mod timed_kernel;

@@ -1,12 +1,12 @@
 //! Elementwise ops, timed -> bytes per second of kernels that are not matrix products.
 
-use espalier_compile::decompose::BackendOps;
 use espalier_interface::{
     Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
     Stream,
 };
-use espalier_plan::plan::KernelRates;
+use espalier_plan::plan::{KernelRates, RunPlan};
 
+use super::decode_rate::decode_rate;
 use super::fastest_of;
 use super::timed_kernel::TimedKernel;
 use crate::error::{BackendCall, Result};
@@ -22,20 +22,24 @@ const TIMED_BYTES: u64 = 384 << 20;
 /// Most runs.
 const MOST_REPEATS: u64 = 16;
 
-/// The rates in `compute`, each the best of a few runs: `add` does no more than memory allows,
+/// The rates of `plan`, each the best of a few runs: `add` does no more than memory allows, and
 /// `swiglu` has an exponential for each value. `mul` stands in for it on a backend without it.
+/// Without a packed weight to time decoding with, its rate is that of `swiglu`.
 ///
 /// # Errors
 /// `Error::Plugin`: a call to the backend failed; it has no memory for the fewest rows.
-pub fn kernel_rates(device: &dyn Device, ops: &BackendOps, compute: DType) -> Result<KernelRates> {
-    let costly = if ops.has("swiglu", 1) {
+pub fn kernel_rates(device: &dyn Device, plan: &RunPlan, gemm_rate: f64) -> Result<KernelRates> {
+    let compute = plan.dtypes.compute;
+    let costly = if plan.ops.has("swiglu", 1) {
         "swiglu"
     } else {
         "mul"
     };
+    let elementwise = rate(device, costly, compute, &ELEMENTWISE_ROWS)?;
     Ok(KernelRates {
         memory: rate(device, "add", compute, &MEMORY_ROWS)?,
-        elementwise: rate(device, costly, compute, &ELEMENTWISE_ROWS)?,
+        elementwise,
+        decoding: decode_rate(device, plan, gemm_rate)?.unwrap_or(elementwise),
     })
 }
 

@@ -28,10 +28,12 @@ pub struct GivenSpeeds {
 /// Bytes per second that a rank's kernels read and write, those of matrix products aside.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelRates {
-    /// Of kernels that do next to nothing per byte: weights, gradients and updates.
+    /// Of kernels that do next to nothing per byte: dense weights and gradients.
     pub memory: f64,
-    /// Of kernels that compute with each value: activations, and decoding of weights.
+    /// Of kernels that compute with each value: activations and updates.
     pub elementwise: f64,
+    /// Of products as they decode a packed weight.
+    pub decoding: f64,
 }
 
 /// The speeds from which a step's time is predicted.

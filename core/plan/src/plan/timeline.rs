@@ -181,8 +181,8 @@ impl Timeline<'_> {
         match task.action.act {
             Act::Forward => traffic(0),
             Act::Backward => traffic(1),
-            Act::Norm => self.updates[unit][0] as f64 / rates.memory,
-            Act::Optimize => self.updates[unit][1] as f64 / rates.memory,
+            Act::Norm => self.updates[unit][0] as f64 / rates.elementwise,
+            Act::Optimize => self.updates[unit][1] as f64 / rates.elementwise,
             _ => 0.0,
         }
     }

@@ -53,9 +53,9 @@ impl Traffic {
             0 => 0.0,
             most => (tokens / most as f64).ceil(),
         };
-        let elementwise =
-            self.per_token as f64 * tokens + self.decoded_per_launch as f64 * launches;
-        elementwise / rates.elementwise + self.per_launch as f64 * launches / rates.memory
+        self.per_token as f64 * tokens / rates.elementwise
+            + self.decoded_per_launch as f64 * launches / rates.decoding
+            + self.per_launch as f64 * launches / rates.memory
     }
 
     fn add(&mut self, step: &KernelCall) {

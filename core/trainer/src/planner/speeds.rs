@@ -29,13 +29,14 @@ pub(super) fn measured(run: &PreparedRun, given: GivenSpeeds, gemm_rate: f64) ->
         Some(gbs) => gbs * 1e9,
         None => measure::upload_rate(device)? / sharing,
     };
-    let alone = measure::kernel_rates(device, &plan.ops, plan.dtypes.compute)?;
+    let alone = measure::kernel_rates(device, plan, gemm_rate)?;
     Ok(Speeds {
         source: Source::Measured,
         flops,
         kernels: Some(KernelRates {
             memory: alone.memory / waiting,
             elementwise: alone.elementwise / waiting,
+            decoding: alone.decoding / waiting,
         }),
         ..Speeds::assumed(GivenSpeeds {
             link_gbs: Some(link / 1e9),
