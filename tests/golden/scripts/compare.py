@@ -2,10 +2,10 @@
 
 usage: compare.py GOLDEN OUT      exit status 1 where a tensor is missing or differs by > 1e-4, or JSON differs
 
-Whole numbers must be identical. Weights after training (`*_final`, `final_params_*`, `adapter_trained_*`) are
-measured by their norm: AdamW moves a weight whose gradient is rounding by as much as any other, so that single
-weights say nothing. So are the tensors of `bf16/`, which may differ by 3e-2: another order of sums moves values
-across rounding boundaries.
+Whole numbers must be identical. Weights after training (the files `*_final`, `final_params_*` and
+`adapter_trained_*`, the tensors `last.*`) are measured by their norm: AdamW moves a weight whose gradient is rounding
+by as much as any other, so that single weights say nothing. So are the tensors of `bf16/`, which may differ by 3e-2:
+another order of sums moves values across rounding boundaries.
 """
 
 import gzip
@@ -57,20 +57,21 @@ def main():
         old, new = load_compressed(golden / name), load_compressed(path)
         missing = sorted(key for key in old.keys() ^ new.keys() if not key.endswith("_asis"))
         in_bf16 = name.parts[0] == "bf16"
-        by_norm = in_bf16 or is_trained(name)
-        worst, where = 0.0, ""
+        of_norm = in_bf16 or is_trained(name)
+        worst, where, measure = 0.0, "", ""
         for key in old.keys() & new.keys():
             if old[key].shape != new[key].shape or old[key].dtype != new[key].dtype:
                 missing.append(key)
                 continue
+            by_norm = of_norm or key.startswith("last.")
             found = difference(old[key], new[key], by_norm)
             # Shares of a norm already, in f32 of its rounding.
             if key == "errors":
                 found = (old[key] - new[key]).abs().max().item()
             # A whole model in bf16 is a loose reference.
             if found > worst and not key.startswith("bf16."):
-                worst, where = found, key
-        verdict = "identical" if worst == 0 else f"{worst:.1e} of the {'norm' if by_norm else 'largest value'} at {where}"
+                worst, where, measure = found, key, "norm" if by_norm else "largest value"
+        verdict = "identical" if worst == 0 else f"{worst:.1e} of the {measure} at {where}"
         print(f"{name}: {verdict}" + (f"; differing keys {missing}" if missing else ""))
         bad += bool(missing) or worst > (BF16_LIMIT if in_bf16 else LIMIT)
     # Texts and whole numbers. The other JSON is about the tensors.
