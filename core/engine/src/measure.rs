@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use espalier_compile::arena::aligned;
 use espalier_interface::{
-    BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
-    ParamOperand, Stream, WeightLayout,
+    BufferRange, DType, Device, ErrorCode, KernelRequest, MemoryKind, Operand, ParamOperand,
+    Stream, WeightLayout,
 };
 
 use crate::error::{BackendCall, Result};
@@ -70,32 +70,19 @@ impl<'a> Product<'a> {
     /// Operations per second in `room`, the best of a few runs, and whether the product is large
     /// enough.
     fn rate(&self, room: BufferRange) -> Result<(f64, bool)> {
-        let device = self.device;
         let range = |offset: u64, bytes: u64| BufferRange {
             offset: room.offset + offset,
             bytes,
             ..room
         };
         let matrices = range(0, 3 * self.bytes);
-        zero(device, matrices)?;
+        zero(self.device, matrices)?;
         let workspace = range(aligned(3 * self.bytes), self.timed.workspace_bytes);
         let fastest = |part: u64, times: usize| -> Result<f64> {
             let (rows, bytes) = (self.size / part, self.bytes / part);
             let ranges = [(0, bytes), (1, self.bytes), (2, bytes)];
             let ranges = ranges.map(|(at, bytes)| range(at * self.bytes, bytes));
-            fastest_of(times, || {
-                let launched = device.launch(&Launch {
-                    kernel: self.timed.kernel,
-                    stream: Stream(0),
-                    ranges: &ranges,
-                    workspace,
-                    tokens: rows,
-                    sequences: 1,
-                    scalars: &[],
-                });
-                launched.during("launch")?;
-                device.synchronize(Stream(0)).during("synchronize")
-            })
+            self.timed.secs((&ranges, workspace), rows, [times, 1])
         };
         let whole = fastest(1, REPEATS)?;
         let short = SHORT.0 as f64 * fastest(SHORT.0, SHORT.1)?;

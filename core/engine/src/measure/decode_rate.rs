@@ -6,13 +6,13 @@ use espalier_compile::arena::aligned;
 use espalier_compile::params::Param;
 use espalier_interface::format::{Decoding, Format, SegmentSpec};
 use espalier_interface::{
-    Buffer, BufferRange, DType, Device, ErrorCode, Kernel, KernelRequest, Launch, MemoryKind,
-    Operand, ParamOperand, Stream, WeightLayout,
+    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, MemoryKind, Operand,
+    ParamOperand, WeightLayout,
 };
 use espalier_plan::plan::RunPlan;
 
 use super::timed_kernel::TimedKernel;
-use super::{fastest_of, zero};
+use super::zero;
 use crate::error::{BackendCall, Result};
 
 /// Rows of a product: few, so that decoding takes most of the time. A product of one row may use
@@ -111,7 +111,7 @@ fn product_secs(
         Err(error) if error.code == ErrorCode::OUT_OF_MEMORY => return Ok(None),
         made => made.during("alloc")?,
     };
-    let secs = launch_secs(device, timed.kernel, &ranges(buffer, &parts));
+    let secs = secs_of_zeros(device, &timed, &ranges(buffer, &parts));
     device.free(buffer).during("free")?;
     secs.map(Some)
 }
@@ -131,26 +131,14 @@ fn ranges(buffer: Buffer, parts: &[u64]) -> Vec<BufferRange> {
     parts.iter().map(of_part).collect()
 }
 
-/// Seconds of a launch with operands and, last, a workspace.
-fn launch_secs(device: &dyn Device, kernel: Kernel, ranges: &[BufferRange]) -> Result<f64> {
+/// Seconds of a launch with operands of zeros and, last, a workspace. The zeros are written: pages
+/// that were never written may all be one.
+fn secs_of_zeros(
+    device: &dyn Device,
+    timed: &TimedKernel<'_>,
+    ranges: &[BufferRange],
+) -> Result<f64> {
+    ranges.iter().try_for_each(|range| zero(device, *range))?;
     let (workspace, operands) = ranges.split_last().expect("the workspace is the last");
-    for range in ranges {
-        zero(device, *range)?;
-    }
-    let launch = || {
-        device.launch(&Launch {
-            kernel,
-            stream: Stream(0),
-            ranges: operands,
-            workspace: *workspace,
-            tokens: ROWS,
-            sequences: 1,
-            scalars: &[],
-        })
-    };
-    let fastest = fastest_of(REPEATS, || {
-        (0..LAUNCHES).try_for_each(|_| launch().during("launch"))?;
-        device.synchronize(Stream(0)).during("synchronize")
-    })?;
-    Ok(fastest / LAUNCHES as f64)
+    timed.secs((operands, *workspace), ROWS, [REPEATS, LAUNCHES])
 }

@@ -1,13 +1,11 @@
-//! Elementwise ops, timed -> bytes per second of kernels that are not matrix products.
+//! Elementwise ops and decoding, timed -> bytes per second of kernels that are not matrix products.
 
 use espalier_interface::{
-    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, Launch, MemoryKind, Operand,
-    Stream,
+    Buffer, BufferRange, DType, Device, ErrorCode, KernelRequest, MemoryKind, Operand,
 };
 use espalier_plan::plan::{KernelRates, RunPlan};
 
 use super::decode_rate::decode_rate;
-use super::fastest_of;
 use super::timed_kernel::TimedKernel;
 use crate::error::{BackendCall, Result};
 
@@ -63,7 +61,6 @@ fn rate(device: &dyn Device, op: &str, compute: DType, rows: &[u64]) -> Result<f
 
 /// A prepared op of two inputs and one output of a shape.
 struct Timed<'a> {
-    device: &'a dyn Device,
     timed: TimedKernel<'a>,
     rows: u64,
     /// Bytes of each operand.
@@ -78,7 +75,6 @@ impl<'a> Timed<'a> {
             .outputs(vec![value])
             .limits(rows, 1);
         Ok(Timed {
-            device,
             timed: TimedKernel::new(device, &request)?,
             rows,
             operand: rows * WIDTH * compute.bytes(),
@@ -91,7 +87,6 @@ impl<'a> Timed<'a> {
     }
 
     fn rate(&self, buffer: Buffer) -> Result<f64> {
-        let device = self.device;
         let range = |index: u64, bytes: u64| BufferRange {
             buffer,
             offset: index * self.operand,
@@ -99,19 +94,9 @@ impl<'a> Timed<'a> {
         };
         let ranges = [0, 1, 2].map(|index| range(index, self.operand));
         let repeats = (TIMED_BYTES / (3 * self.operand)).clamp(4, MOST_REPEATS);
-        let fastest = fastest_of(repeats as usize, || {
-            let launched = device.launch(&Launch {
-                kernel: self.timed.kernel,
-                stream: Stream(0),
-                ranges: &ranges,
-                workspace: range(3, self.timed.workspace_bytes),
-                tokens: self.rows,
-                sequences: 1,
-                scalars: &[],
-            });
-            launched.during("launch")?;
-            device.synchronize(Stream(0)).during("synchronize")
-        })?;
+        let workspace = range(3, self.timed.workspace_bytes);
+        let runs = [repeats as usize, 1];
+        let fastest = self.timed.secs((&ranges, workspace), self.rows, runs)?;
         Ok(3.0 * self.operand as f64 / fastest)
     }
 }

@@ -1,14 +1,14 @@
 //! A kernel that is prepared to be timed.
 
-use espalier_interface::{Device, Kernel, KernelRequest};
+use espalier_interface::{BufferRange, Device, Kernel, KernelRequest, Launch, Stream};
 
+use super::fastest_of;
 use crate::error::{BackendCall, Result};
 
 /// A kernel, released when this is dropped.
 pub(super) struct TimedKernel<'a> {
     device: &'a dyn Device,
-    /// The kernel.
-    pub(super) kernel: Kernel,
+    kernel: Kernel,
     /// Bytes of workspace for each launch, one at least.
     pub(super) workspace_bytes: u64,
 }
@@ -26,6 +26,35 @@ impl<'a> TimedKernel<'a> {
             kernel: prepared.kernel,
             workspace_bytes: prepared.workspace_bytes.max(1),
         })
+    }
+
+    /// Seconds of a launch for `tokens` tokens of one sequence: the fastest of `runs`, each of
+    /// `launches` and one wait for the device.
+    ///
+    /// # Errors
+    /// `Error::Plugin`: a call to the backend failed.
+    pub(super) fn secs(
+        &self,
+        (ranges, workspace): (&[BufferRange], BufferRange),
+        tokens: u64,
+        [runs, launches]: [usize; 2],
+    ) -> Result<f64> {
+        let launch = || {
+            self.device.launch(&Launch {
+                kernel: self.kernel,
+                stream: Stream(0),
+                ranges,
+                workspace,
+                tokens,
+                sequences: 1,
+                scalars: &[],
+            })
+        };
+        let fastest = fastest_of(runs, || {
+            (0..launches).try_for_each(|_| launch().during("launch"))?;
+            self.device.synchronize(Stream(0)).during("synchronize")
+        })?;
+        Ok(fastest / launches as f64)
     }
 }
 
