@@ -58,7 +58,7 @@ pub fn write_numbers(values: &[f32], dtype: DType, out: &mut Vec<u8>) {
         DType::F64 => write(values, out, |x| f64::from(x).to_le_bytes()),
         DType::F32 => write(values, out, f32::to_le_bytes),
         DType::BF16 => write(values, out, |x| bf16::from_f32(x).to_le_bytes()),
-        _ => write(values, out, |x| f16::from_f32(x).to_le_bytes()),
+        _ => write_f16(values, out),
     }
 }
 
@@ -70,6 +70,23 @@ fn write<const WIDTH: usize>(
     out.resize(values.len() * WIDTH, 0);
     for (out, &x) in out.as_chunks_mut::<WIDTH>().0.iter_mut().zip(values) {
         *out = bytes(x);
+    }
+}
+
+/// f16 through the `half` crate's slice conversion, as [`widen_f16`].
+fn write_f16(values: &[f32], out: &mut Vec<u8>) {
+    let mut bits = [0_u16; 4096];
+    out.resize(2 * values.len(), 0);
+    for (out, values) in out
+        .chunks_mut(2 * bits.len())
+        .zip(values.chunks(bits.len()))
+    {
+        let bits = &mut bits[..values.len()];
+        bits.reinterpret_cast_mut::<f16>()
+            .convert_from_f32_slice(values);
+        for (out, bits) in out.as_chunks_mut::<2>().0.iter_mut().zip(bits) {
+            *out = bits.to_le_bytes();
+        }
     }
 }
 

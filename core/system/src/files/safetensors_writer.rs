@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use espalier_interface::DType;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use espalier_numeric::write_numbers;
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
 use serde_json::{Map, Value};
@@ -91,38 +91,17 @@ impl TensorSink<'_> {
     /// [`FileError::Unwritable`] where the stored dtype is not a float of 16, 32 or 64 bits.
     pub fn write_f32(&mut self, values: &[f32]) -> Result<(), FileError> {
         const STEP: usize = 4096;
-        let mut bits = [0_u16; STEP];
-        let mut bytes = Vec::with_capacity(8 * STEP.min(values.len()));
+        let dtype = self.spec.dtype;
+        if ![DType::F64, DType::F32, DType::BF16, DType::F16].contains(&dtype) {
+            return Err(FileError::Unwritable {
+                path: self.file.target().to_owned(),
+                tensor: self.spec.name.clone(),
+                problem: format!("floating-point numbers into a tensor of {dtype}"),
+            });
+        }
+        let mut bytes = Vec::new();
         for values in values.chunks(STEP) {
-            bytes.clear();
-            let bits = &mut bits[..values.len()];
-            match self.spec.dtype {
-                DType::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-                DType::F64 => {
-                    bytes.extend(
-                        values
-                            .iter()
-                            .flat_map(|value| f64::from(*value).to_le_bytes()),
-                    );
-                }
-                DType::BF16 => {
-                    bits.reinterpret_cast_mut::<half::bf16>()
-                        .convert_from_f32_slice(values);
-                    bytes.extend(bits.iter().flat_map(|bits| bits.to_le_bytes()));
-                }
-                DType::F16 => {
-                    bits.reinterpret_cast_mut::<half::f16>()
-                        .convert_from_f32_slice(values);
-                    bytes.extend(bits.iter().flat_map(|bits| bits.to_le_bytes()));
-                }
-                other => {
-                    return Err(FileError::Unwritable {
-                        path: self.file.target().to_owned(),
-                        tensor: self.spec.name.clone(),
-                        problem: format!("floating-point numbers into a tensor of {other}"),
-                    });
-                }
-            }
+            write_numbers(values, dtype, &mut bytes);
             self.write_bytes(&bytes)?;
         }
         Ok(())
