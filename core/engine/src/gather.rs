@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use espalier_interface::schedule::Place;
 use espalier_interface::{DType, WeightLayout};
-use espalier_numeric::numbers;
+use espalier_numeric::widen;
 
 use crate::Error;
 use crate::executor::{Executor, StatePart};
@@ -67,8 +67,9 @@ pub fn gather_f32(
 }
 
 fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
-    let values = numbers(bytes, dtype).into_iter();
-    values.map(|value| value as f32).collect()
+    let mut values = vec![0.0; bytes.len() / dtype.bytes() as usize];
+    widen(bytes, dtype, &mut values);
+    values
 }
 
 /// The elements in both ranges; where there are none, an empty range at the beginning of `own`.

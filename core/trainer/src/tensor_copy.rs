@@ -5,7 +5,7 @@ mod unwritable;
 
 use espalier_engine::load::not_finite;
 use espalier_interface::DType;
-use espalier_numeric::numbers;
+use espalier_numeric::{first_beyond, first_not_finite, first_not_finite_element};
 use espalier_system::files::{
     TensorEntry, TensorSink, TensorSpec, TensorStore, WeightsError, interface_dtype,
 };
@@ -57,9 +57,7 @@ pub fn copy(
     if stored == sink.spec().dtype {
         let mut first = 0;
         return store.stream_tensor_bytes(&entry.name, &mut |bytes| {
-            if is_number(stored) {
-                check(store, entry, first, &numbers(bytes, stored))?;
-            }
+            refuse(store, entry, first, first_not_finite_element(bytes, stored))?;
             first += bytes.len() as u64 / stored.bytes();
             Ok(sink.write_bytes(bytes)?)
         });
@@ -70,7 +68,7 @@ pub fn copy(
         let count = CHUNK_ELEMENTS.min(entry.elements() - first) as usize;
         let values = &mut values[..count];
         store.read_elements_f32(&entry.name, first, values)?;
-        check(store, entry, first, values)?;
+        refuse(store, entry, first, first_not_finite(values))?;
         write_rounded(sink, values)?;
         first += count as u64;
     }
@@ -90,14 +88,14 @@ pub fn copy_bytes(
     store.stream_tensor_bytes(&entry.name, &mut |bytes| Ok(sink.write_bytes(bytes)?))
 }
 
-/// Refuses numbers that are not finite; they start at element `first`.
-fn check<T: Copy + Into<f64>>(
+/// Refuses the number found not to be finite among those from element `first` on.
+fn refuse(
     store: &TensorStore,
     entry: &TensorEntry,
     first: u64,
-    values: &[T],
+    found: Option<usize>,
 ) -> Result<(), Error> {
-    match values.iter().position(|&x| !x.into().is_finite()) {
+    match found {
         Some(at) => Err(not_finite(&entry.name, store, first + at as u64).into()),
         None => Ok(()),
     }
@@ -114,7 +112,7 @@ pub fn write_rounded(sink: &mut TensorSink<'_>, values: &[f32]) -> Result<(), Er
         DType::BF16 => f32::from_bits(0x7f7f_7fff),
         _ => f32::MAX,
     };
-    if values.iter().all(|x| x.abs() <= largest) {
+    if first_beyond(values, largest).is_none() {
         Ok(sink.write_f32(values)?)
     } else {
         Err(Error::Unwritable(Unwritable {

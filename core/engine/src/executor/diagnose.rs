@@ -4,7 +4,7 @@ use espalier_compile::program::{OperandPlace, ValueMemory};
 use espalier_data::MicroBatch;
 use espalier_interface::schedule::Act;
 use espalier_interface::{BufferRange, DType, KernelRequest, Operand, Stream, WeightLayout};
-use espalier_numeric::numbers;
+use espalier_numeric::first_not_finite_element;
 use espalier_plan::step_plan::Task;
 use espalier_plan::storage_layout::StateKind;
 
@@ -156,10 +156,9 @@ impl Executor {
     fn not_finite_by_host(&self, range: BufferRange, dtype: DType) -> Result<Option<u64>> {
         let (mut done, mut found) = (0, None);
         self.download_parts(range, &mut |bytes| {
-            let values = numbers(bytes, dtype);
-            let at = values.iter().position(|value| !value.is_finite());
+            let at = first_not_finite_element(bytes, dtype);
             found = found.or(at.map(|at| done + at as u64));
-            done += values.len() as u64;
+            done += bytes.len() as u64 / dtype.bytes();
             Ok::<_, Error>(())
         })?;
         Ok(found)

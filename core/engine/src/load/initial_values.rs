@@ -10,7 +10,7 @@ use espalier_interface::{
     Adapter, BufferRange, Device, ErrorCode, InitialValues, InitialiseCall, PluginError, Quantizer,
     Stream, WeightLayout,
 };
-use espalier_numeric::{first_not_finite, numbers};
+use espalier_numeric::{first_not_finite, widen};
 use espalier_plan::initialised_sites::InitialisedSite;
 use espalier_registry::{Chosen, answer};
 
@@ -134,10 +134,7 @@ impl<'a> Initialise<'a> {
                         bytes: out.len() as u64 * each,
                         ..ranges[0]
                     })?;
-                    let found = numbers(&bytes, *dtype);
-                    out.iter_mut()
-                        .zip(found)
-                        .for_each(|(out, x)| *out = x as f32);
+                    widen(&bytes, *dtype, out);
                 }
                 Ok(())
             }

@@ -6,7 +6,7 @@ use espalier_compile::params::Dtypes;
 use espalier_engine::device_graph::{DeviceGraph, DeviceParam, GraphKernels, GraphLimits};
 use espalier_interface::graph::{Graph, Node, ValueId};
 use espalier_interface::{DType, PluginError, Result, WeightLayout};
-use espalier_numeric::write_numbers;
+use espalier_numeric::{widen, write_numbers};
 
 /// The dtypes of a merge.
 const DTYPES: Dtypes = Dtypes::all(DType::F32);
@@ -145,8 +145,10 @@ impl<'a> Fragment<'a> {
     }
 
     fn read(&self, value: ValueId, count: u64) -> Result<Vec<f32>> {
-        let values = self.0.read(value, count)?.into_iter();
-        Ok(values.map(|x| x as f32).collect())
+        let bytes = self.0.read_bytes(value, count)?;
+        let mut values = vec![0.0; bytes.len() / 4];
+        widen(&bytes, DType::F32, &mut values);
+        Ok(values)
     }
 }
 

@@ -14,6 +14,7 @@ use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::graph::Graph;
 use espalier_interface::random::{Purpose, key, philox, uniform};
 use espalier_interface::{PluginError, Result, Services};
+use espalier_numeric::{Rows, dot, transpose};
 
 use super::fragment::{BaseInput, Fragment, InputRows};
 
@@ -106,17 +107,29 @@ impl Joined<'_> {
             let base = |input: BaseInput<'_>| match input {
                 BaseInput::Own => {
                     let mut own = vec![0.0; count * rows];
-                    for (n, row) in weight.chunks_exact(cols).enumerate() {
-                        (0..count).for_each(|t| own[t * rows + n] = row[first + t]);
-                    }
+                    let from = Rows {
+                        numbers: &weight[first..],
+                        stride: cols,
+                    };
+                    let to = Rows {
+                        numbers: &mut own[..],
+                        stride: rows,
+                    };
+                    transpose([rows, count], from, to);
                     own
                 }
                 BaseInput::Computed(vectors) => self.product(weight, vectors, None),
             };
             let made = fragment.run(&InputRows::Vectors(&units), count as u64, &base)?;
-            for (n, row) in out.chunks_exact_mut(cols).enumerate() {
-                (0..count).for_each(|t| row[first + t] = made[t * rows + n]);
-            }
+            let from = Rows {
+                numbers: &made[..],
+                stride: rows,
+            };
+            let to = Rows {
+                numbers: &mut out[first..],
+                stride: cols,
+            };
+            transpose([count, rows], from, to);
             first += count;
         }
         Ok(())
@@ -182,7 +195,7 @@ impl Joined<'_> {
         self.services.parallel_for(rows, &|n| {
             let row = &weight[n * cols..(n + 1) * cols];
             let add = bias.map_or(0.0, |bias| bias[n]);
-            let made = vectors.chunks_exact(cols).map(|x| dot(row, x) + add);
+            let made = vectors.chunks_exact(cols).map(|x| dot(row, x) as f32 + add);
             *columns[n].lock().expect("each row is taken once") = made.collect();
         });
         let mut out = vec![0.0; count * rows];
@@ -199,18 +212,4 @@ impl Joined<'_> {
             self.site.name
         ))
     }
-}
-
-/// A dot product in f64, in eight running sums.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0f64; 8];
-    let (head, tail) = a.split_at(a.len() / 8 * 8);
-    for (a, b) in head.chunks_exact(8).zip(b.chunks_exact(8)) {
-        for lane in 0..8 {
-            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
-        }
-    }
-    let rest = tail.iter().zip(&b[head.len()..]);
-    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-    (sums.iter().sum::<f64>() + rest) as f32
 }

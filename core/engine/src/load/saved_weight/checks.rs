@@ -1,7 +1,7 @@
 //! A tensor of a checkpoint compared with what a saved form says of it.
 
 use espalier_interface::saved_form::{SavedConstant, SavedCounting, SavedTensor};
-use espalier_numeric::numbers;
+use espalier_numeric::first_not_finite_element;
 use espalier_registry::select::read_constant;
 use espalier_system::files::{TensorEntry, TensorStore, WeightsError, interface_dtype};
 
@@ -90,8 +90,7 @@ pub(super) fn read_parts(
     let dtype = interface_dtype(entry.dtype).filter(|dtype| floats && dtype.is_float());
     store.stream_tensor_bytes(&entry.name, &mut |part| {
         if let Some(dtype) = dtype {
-            let numbers = numbers(part, dtype);
-            if let Some(index) = numbers.iter().position(|x| !x.is_finite()) {
+            if let Some(index) = first_not_finite_element(part, dtype) {
                 let index = at / dtype.bytes() + index as u64;
                 return Err(not_finite(&entry.name, store, index));
             }
