@@ -95,15 +95,38 @@ pub(super) fn pack<S: Scalar>(
 
 /// Copies `steps` steps of a panel out of rows `stride` apart.
 fn copy_steps<S: Scalar>(from: &[S], stride: usize, steps: usize, panel: Panel, out: &mut [S]) {
-    for k in 0..steps {
+    // Whole vectors where there is room in the panel: its later steps are packed later. Each width
+    // has a loop of its own: one loop would call the library's copy for every step.
+    let strides = [stride, panel.stride];
+    let copied = match panel.lanes {
+        ..=8 => copy_vectors::<S, 8>(from, strides, steps, out),
+        9..=16 => copy_vectors::<S, 16>(from, strides, steps, out),
+        32 => copy_vectors::<S, 32>(from, strides, steps, out),
+        _ => 0,
+    };
+    for k in copied..steps {
         let (from, out) = (&from[k * stride..], &mut out[k * panel.stride..]);
-        // Whole vectors where there is room in the panel: its later steps are packed later.
-        if panel.lanes == 32 {
-            out[..32].copy_from_slice(&from[..32]);
-        } else if panel.lanes <= 16 && from.len() >= 16 && out.len() >= 16 {
-            out[..16].copy_from_slice(&from[..16]);
-        } else {
-            out[..panel.lanes].copy_from_slice(&from[..panel.lanes]);
-        }
+        out[..panel.lanes].copy_from_slice(&from[..panel.lanes]);
     }
+}
+
+/// Copies `WIDTH` elements of each of `steps` steps, `strides` elements apart in `from` and `out`;
+/// returns the steps before the first without room for them.
+fn copy_vectors<S: Scalar, const WIDTH: usize>(
+    from: &[S],
+    strides: [usize; 2],
+    steps: usize,
+    out: &mut [S],
+) -> usize {
+    let with_room = |len: usize, stride: usize| match len.checked_sub(WIDTH) {
+        Some(rest) => (rest / stride + 1).min(steps),
+        None => 0,
+    };
+    let steps = with_room(from.len(), strides[0]).min(with_room(out.len(), strides[1]));
+    for k in 0..steps {
+        let from = from[k * strides[0]..].first_chunk::<WIDTH>();
+        let out = out[k * strides[1]..].first_chunk_mut();
+        *out.expect("there is room") = *from.expect("there is room");
+    }
+    steps
 }
