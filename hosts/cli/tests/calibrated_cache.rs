@@ -174,7 +174,7 @@ fn a_written_model_and_a_comparison_share_the_weights() {
              --data rows.jsonl --out {out}"
         ))
     };
-    assert!(quantize("q1").told(&format!("kept {PACKED} packed weights")));
+    assert!(quantize("q1").told(&format!("packed weights kept: {PACKED}")));
     let second = quantize("q2");
     assert!(second.told(&format!("took {PACKED} of {PACKED} packed weights")));
     assert!(!second.told(CALIBRATING));

@@ -244,12 +244,12 @@ impl WeightCache {
         match (put, refused) {
             (0, 0) => None,
             (put, 0) => Some(format!(
-                "kept {put} packed weights in {directory}, from which later runs of this base take \
-                 them; `host cache` lists them, run.weight_cache_gb = 0 keeps none"
+                "packed weights kept: {put}, in {directory}, from which later runs of this base \
+                 take them; `host cache` lists them, run.weight_cache_gb = 0 keeps none"
             )),
             (put, refused) => Some(format!(
-                "kept {put} packed weights in {directory} and had no room for {refused}, which \
-                 later runs encode again; raise run.weight_cache_gb, or free space on the disk"
+                "packed weights kept: {put}, in {directory}; no room for: {refused}, which later \
+                 runs encode again; raise run.weight_cache_gb, or free space on the disk"
             )),
         }
     }
