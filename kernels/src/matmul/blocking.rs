@@ -2,11 +2,11 @@
 //! rows to multiply by what is packed.
 //!
 //! Columns are cut into *chunks* whose packed form stays in the third-level cache (for tiles, which
-//! are too fast for that one, in each thread's second-level cache), a depth beyond
-//! [`MOST_PARTS`] into *passes*, and where sums of several passes cannot lie in the
-//! output, rows into *bands* whose sums can. A *unit* is one chunk, pass and band: it is packed
-//! once, by all threads, and then multiplied by all its rows. Where all rows are one task's,
-//! each task packs its own columns. Only speed depends on any of this.
+//! are too fast for that one, in each thread's second-level cache), a depth beyond [`MOST_PARTS`]
+//! into *passes* (of one part each, where rows are slow to pack), and where sums of several passes
+//! cannot lie in the output, rows into *bands* whose sums can. A *unit* is one chunk, pass and
+//! band: it is packed once, by all threads, and then multiplied by all its rows. Where all rows are
+//! one task's, each task packs its own columns. Only speed depends on any of this.
 
 use std::ops::Range;
 
@@ -96,10 +96,11 @@ impl Blocking {
         let (parts, most_rows) = (depth.parts(), task_rows(isa));
         // Nothing that is packed is used twice.
         let is_one_block = rows <= most_rows;
-        let (most_parts, pass_parts) = if isa.has_tiles() {
-            (tiled_parts(left), tiled_parts(left))
-        } else {
-            (MOST_PARTS, PASS_PARTS)
+        let (most_parts, pass_parts) = match (left, sums) {
+            _ if isa.has_tiles() => (tiled_parts(left), tiled_parts(left)),
+            // Steps of a row lie far apart, so packing is slow: the widest chunks pack rows once.
+            (Summed::Rows, SumHome::Output) => (1, 1),
+            _ => (MOST_PARTS, PASS_PARTS),
         };
         let (pass, most) = match parts {
             _ if is_one_block => (parts, OWN_COLS),
