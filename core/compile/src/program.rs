@@ -226,7 +226,11 @@ pub fn compile(
         let retention = match unit.kind {
             // A head runs both passes on each chunk, so nothing is saved between them.
             UnitKind::Head => Retention::default(),
-            _ => recompute::retain(&graph, &backward, policy),
+            _ => {
+                let own = |local: usize| graph.params[local] < model.params.len();
+                let trains_weights = (0..trainable.len()).any(|p| trainable[p] && own(p));
+                recompute::retain(&graph, &backward, policy, trains_weights)
+            }
         };
         let name = unit.name.clone();
         drafts.push(Draft {

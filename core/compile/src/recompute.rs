@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use espalier_interface::graph::{Dim, Source, ValueId};
-use espalier_interface::op;
+use espalier_interface::op::{self, OpDefinition};
 use serde::{Deserialize, Serialize};
 
 use crate::grad::Backward;
@@ -17,7 +17,7 @@ use crate::splice::UnitGraph;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recompute {
-    /// None: all activations are saved.
+    /// None: all activations are saved, but in full training the outputs of gates.
     #[default]
     None,
     /// All but the outputs of ops that are costly, such as products: each op's definition says so.
@@ -38,7 +38,13 @@ pub struct Retention {
 }
 
 /// Decides for each value that the backward pass reads whether it is saved or computed again.
-pub fn retain(unit: &UnitGraph, backward: &Backward, policy: Recompute) -> Retention {
+/// `trains_weights`: whether weights of the unit's own are trained, not an adapter's alone.
+pub fn retain(
+    unit: &UnitGraph,
+    backward: &Backward,
+    policy: Recompute,
+    trains_weights: bool,
+) -> Retention {
     let mut maker = vec![None; unit.graph.values.len()];
     for (index, placed) in unit.nodes.iter().enumerate() {
         for &value in &placed.node.outputs {
@@ -50,18 +56,20 @@ pub fn retain(unit: &UnitGraph, backward: &Backward, policy: Recompute) -> Reten
         input.is_some_and(|input| matches!(input.source, Source::Previous(_)))
     };
     let of_tokens = |value: ValueId| unit.graph.values[value].shape.contains(&Dim::Tokens);
+    let defined = |node: usize, property: fn(&OpDefinition) -> bool| {
+        let node = &unit.nodes[node].node;
+        op::definition(&node.op, node.version).is_some_and(property)
+    };
     let keep = |node: usize| match (policy, unit.nodes[node].node.op.as_str()) {
         // It is read from its param again: a decoded weight is larger than the packed one.
         (_, "param_value") => false,
-        (Recompute::None, _) => true,
+        (Recompute::None, _) => {
+            !(trains_weights && defined(node, |op| op.recomputed_in_full_training))
+        }
         (Recompute::Layer, _) => false,
         // A product of fixed matrices is as large as a weight.
         (Recompute::Selective, "matmul") => of_tokens(unit.nodes[node].node.outputs[0]),
-        (Recompute::Selective, _) => {
-            let node = &unit.nodes[node].node;
-            let definition = op::definition(&node.op, node.version);
-            definition.is_some_and(|op| op.kept_by_selective_recompute)
-        }
+        (Recompute::Selective, _) => defined(node, |op| op.kept_by_selective_recompute),
     };
     let mut retention = Retention::default();
     let mut wanted: Vec<ValueId> = backward
@@ -87,3 +95,6 @@ pub fn retain(unit: &UnitGraph, backward: &Backward, policy: Recompute) -> Reten
     }
     retention
 }
+
+#[cfg(test)]
+mod tests;

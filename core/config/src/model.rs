@@ -28,7 +28,8 @@ pub struct ModelOptions {
     /// Patterns of frozen dense weights that stay f32 where `compute` is narrower. Packed weights
     /// are kept dense by `[[sites]]`, trained ones are as `params` says.
     pub keep_f32: Vec<String>,
-    /// Which activations are computed again in the backward pass instead of kept.
+    /// Which activations are computed again in the backward pass instead of kept. With `none`: the
+    /// outputs of gates, where the layers' own weights are trained.
     pub recompute: Recompute,
 }
 

@@ -41,6 +41,10 @@ pub struct OpDefinition {
     /// Whether its outputs are saved under selective recompute, because they are costly to compute
     /// again.
     pub kept_by_selective_recompute: bool,
+    /// Whether its outputs are computed again under every recompute where a layer's own weights are
+    /// trained, because its gradient reads the same inputs and one pass over them is short beside
+    /// the products of such a layer.
+    pub recomputed_in_full_training: bool,
     /// What it does where nothing is trained.
     pub in_evaluation: InEvaluation,
     /// Whether it is a primitive, of which other ops are made where a backend lacks them.
@@ -154,6 +158,7 @@ impl OpDefinition {
             flops: |_| OpFlops::NONE,
             traffic: operand_traffic,
             kept_by_selective_recompute: false,
+            recomputed_in_full_training: false,
             in_evaluation: InEvaluation::Same,
             primitive: false,
             fused: false,

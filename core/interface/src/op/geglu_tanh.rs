@@ -15,6 +15,7 @@ use crate::graph::{Attributes, Graph, ValueId};
 pub(super) static GEGLU_TANH: OpDefinition = OpDefinition {
     inputs: &["gate", "up"],
     outputs: &[written("y")],
+    recomputed_in_full_training: true,
     ..OpDefinition::new("geglu_tanh", infer)
 };
 

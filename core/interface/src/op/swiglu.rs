@@ -7,6 +7,7 @@ use crate::graph::{Attributes, Graph, ValueId, ValueType};
 pub(super) static SWIGLU: OpDefinition = OpDefinition {
     inputs: &["gate", "up"],
     outputs: &[written("y")],
+    recomputed_in_full_training: true,
     ..OpDefinition::new("swiglu", infer)
 };
 
