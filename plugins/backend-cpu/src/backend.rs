@@ -10,9 +10,9 @@ use espalier_kernels::matmul::Isa;
 
 use crate::{machine, op};
 
-/// Bytes of logits in a chunk of the model's head where products are by tiles: packing the head's
-/// weight for a few rows takes longer than to multiply by it.
-const TILED_HEAD_CHUNK_BYTES: u64 = 64 << 20;
+/// Bytes of logits in a chunk of the model's head: packing the head's weight for a few rows takes
+/// as long as multiplying by it.
+const HEAD_CHUNK_BYTES: u64 = 64 << 20;
 
 /// The backend `cpu`.
 pub struct CpuBackend {
@@ -71,7 +71,7 @@ impl Backend for CpuBackend {
             instruction_set: machine::instruction_set(self.isa).to_owned(),
             shares_host_memory: true,
             exact_memory: true,
-            head_chunk_bytes: (self.isa == Isa::AmxBf16).then_some(TILED_HEAD_CHUNK_BYTES),
+            head_chunk_bytes: Some(HEAD_CHUNK_BYTES),
         }])
     }
 
