@@ -22,7 +22,7 @@ use espalier_interface::calibration::{Calibration, InputsFrom};
 use espalier_interface::format::{Decoding, Format};
 use espalier_interface::graph::Graph;
 use espalier_interface::model::{Model, Unit};
-use espalier_interface::{DType, Quantizer, WeightLayout};
+use espalier_interface::{DType, Quantizer, Services, WeightLayout};
 use espalier_registry::Chosen;
 use espalier_system::files::TensorStore;
 use espalier_system::stop::StopFlag;
@@ -70,6 +70,8 @@ pub struct Calibrator<'a> {
     pub kernels: &'a GraphKernels,
     /// The model's dense weights.
     pub store: &'a TensorStore,
+    /// The threads that decode packed weights.
+    pub services: &'a dyn Services,
     /// The user's cache of packed weights.
     pub cache: Option<&'a CalibrationCache<'a>>,
     /// Told of the layers that are done.
@@ -110,7 +112,7 @@ impl Calibrator<'_> {
         let mut progress = Progress {
             keys: Vec::with_capacity(last + 1),
             activations: Activations::of_rows(self.rows),
-            encoder: SiteEncoder::new(self.store, self.cache, &packed),
+            encoder: SiteEncoder::new(self.store, self.services, self.cache, &packed),
             passed: 0,
         };
         let mut first = None;

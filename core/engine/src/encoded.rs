@@ -1,9 +1,13 @@
 //! A weight and its quantizer -> packed segments that are known to decode to finite numbers.
 
+use std::sync::{Mutex, PoisonError};
+
 use espalier_interface::abi::call_site;
 use espalier_interface::calibration::{CalibratedCall, StatisticValues};
 use espalier_interface::format::{BlockMap, BlockValues, Codebook, Decoding, Format, Step};
-use espalier_interface::{DType, ErrorCode, PluginError, Quantizer, Result as PluginResult};
+use espalier_interface::{
+    DType, ErrorCode, PluginError, Quantizer, Result as PluginResult, Services,
+};
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
 
@@ -11,8 +15,8 @@ use crate::Error;
 use crate::decoder::{WeightWindow, decode};
 use crate::error::of_param;
 
-/// Elements that are decoded at once, rows permitting.
-const PART: u64 = 1 << 18;
+/// Elements that a thread decodes at once, rows permitting.
+const PART: u64 = 1 << 16;
 
 /// Encodes `weight`, the finite numbers of `param`, into `segments`. Segments that decode to
 /// numbers that are not finite are refused here, where the quantizer can still be named.
@@ -22,9 +26,8 @@ const PART: u64 = 1 << 18;
 /// # Errors
 /// Those of [`pack`] and [`check_decoded`].
 pub fn encode(
-    quantizer: &Chosen<dyn Quantizer>,
-    param: &str,
-    format: &Format,
+    services: &dyn Services,
+    (quantizer, param, format): (&Chosen<dyn Quantizer>, &str, &Format),
     weight: &mut [f32],
     segments: &mut [&mut [u8]],
     workspace: &mut [u8],
@@ -32,7 +35,7 @@ pub fn encode(
     refuse_uncalibrated(quantizer, param, format.shape)?;
     pack(quantizer, param, format, weight, segments, workspace)?;
     let segments: Vec<&[u8]> = segments.iter().map(|segment| &**segment).collect();
-    check_decoded(quantizer, param, format, weight, &segments)
+    check_decoded(services, (quantizer, param, format), &segments, weight)
 }
 
 /// Encodes `weight` as [`encode`] does, and checks what its format describes.
@@ -124,42 +127,51 @@ pub fn pack_calibrated(
 /// has one number per element.
 ///
 /// # Errors
-/// `Error::Plugin` for an error of the quantizer, and for an element that is not finite.
+/// As [`decode_all`].
 pub fn check_decoded(
-    quantizer: &Chosen<dyn Quantizer>,
-    param: &str,
-    format: &Format,
-    scratch: &mut [f32],
+    services: &dyn Services,
+    (quantizer, param, format): (&Chosen<dyn Quantizer>, &str, &Format),
     segments: &[&[u8]],
+    scratch: &mut [f32],
 ) -> Result<(), Error> {
-    if format.decoding != Decoding::Callback {
-        return Ok(());
+    match format.decoding {
+        Decoding::Callback => decode_all(services, (quantizer, param, format), segments, scratch),
+        _ => Ok(()),
     }
-    let _about = call_site::about_text(param);
-    decode_all(quantizer.plugin.as_ref(), format, segments, scratch)
-        .map_err(|error| quantizer.failed("decode", of_param(param, error)))?;
-    Ok(())
 }
 
-/// Decodes a weight `[N, M]` whole into `out`, some rows at a time.
+/// Decodes the weight `param`, `[N, M]`, whole into `out`, some rows at a time on each thread of
+/// `services`.
 ///
 /// # Errors
-/// As [`decode`].
+/// `Error::Plugin` for an error of the quantizer, and for an element that is not finite: of the
+/// first rows that have one.
 pub fn decode_all(
-    quantizer: &dyn Quantizer,
-    format: &Format,
+    services: &dyn Services,
+    (quantizer, param, format): (&Chosen<dyn Quantizer>, &str, &Format),
     segments: &[&[u8]],
     out: &mut [f32],
-) -> PluginResult<()> {
+) -> Result<(), Error> {
     let [rows, cols] = format.shape;
     let step = (PART / cols).max(1);
-    for (index, out) in out.chunks_mut((step * cols) as usize).enumerate() {
+    let parts = out.chunks_mut((step * cols) as usize);
+    // A lock for each part, which one call takes once.
+    let parts: Vec<_> = parts.map(|out| Mutex::new((out, Ok(())))).collect();
+    services.parallel_for(parts.len(), &|index| {
+        let _about = call_site::about_text(param);
+        let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let (out, done) = &mut *part;
         let first = index as u64 * step;
         let window = WeightWindow {
             rows: first..(first + step).min(rows),
             cols: 0..cols,
         };
-        decode(quantizer, segments, format.shape, window, out)?;
+        let plugin = quantizer.plugin.as_ref();
+        *done = decode(plugin, segments, format.shape, window, out);
+    });
+    for part in parts {
+        let (_, done) = part.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.map_err(|error| quantizer.failed("decode", of_param(param, error)))?;
     }
     Ok(())
 }
@@ -292,97 +304,4 @@ fn not_finite(bytes: &[u8], dtype: DType) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use espalier_interface::format::{BitOrder, Codes, SegmentSpec, ValueSource};
-
-    use super::*;
-
-    #[test]
-    fn numbers_that_are_not_finite_are_found_in_every_dtype() {
-        let f32s: Vec<u8> = [1.0, -f32::MAX, f32::NEG_INFINITY]
-            .iter()
-            .flat_map(|x| x.to_le_bytes())
-            .collect();
-        assert_eq!(not_finite(&f32s, DType::F32), Some(2));
-        let bf16s: Vec<u8> = [half::bf16::MAX, half::bf16::NAN]
-            .iter()
-            .flat_map(|x| x.to_le_bytes())
-            .collect();
-        assert_eq!(not_finite(&bf16s, DType::BF16), Some(1));
-        let f16s: Vec<u8> = [half::f16::MAX, half::f16::MIN, half::f16::INFINITY]
-            .iter()
-            .flat_map(|x| x.to_le_bytes())
-            .collect();
-        assert_eq!(not_finite(&f16s, DType::F16), Some(2));
-    }
-
-    #[test]
-    fn numbers_of_every_step_are_checked() {
-        let codes = Codes {
-            segment: 0,
-            bits: 1,
-            order: BitOrder::LowFirst,
-        };
-        let segment = |name: &str, dtype, len| SegmentSpec::new(name, dtype, len);
-        let format = Format {
-            quantizer: "q".to_owned(),
-            shape: [2, 4],
-            segments: vec![
-                segment("codes", DType::U8, 1),
-                segment("codebook", DType::F32, 4),
-                segment("scales", DType::F32, 4),
-                segment("factors", DType::F32, 4),
-                segment("places", DType::U8, 2),
-                segment("outliers", DType::F32, 2),
-            ],
-            decoding: Decoding::Steps {
-                source: ValueSource::Vectors {
-                    codes: vec![codes],
-                    codebooks: vec![1],
-                    len: 2,
-                },
-                steps: vec![
-                    Step::Times {
-                        blocks: BlockMap::Groups { size: 2 },
-                        values: BlockValues::Stored { segment: 2 },
-                    },
-                    Step::Times {
-                        blocks: BlockMap::Columns,
-                        values: BlockValues::Stored { segment: 3 },
-                    },
-                    Step::Outliers {
-                        size: 4,
-                        count: 1,
-                        positions: 4,
-                        values: 5,
-                    },
-                ],
-            },
-        };
-        format.validate().expect("it agrees with itself");
-        let check = |wrong: Option<usize>| {
-            let segments = format.segments.iter().enumerate().map(|(index, segment)| {
-                let mut bytes = vec![0; segment.bytes() as usize];
-                if wrong == Some(index) {
-                    // The last number of the segment.
-                    let at = bytes.len() - 4;
-                    bytes[at..].copy_from_slice(&f32::NAN.to_le_bytes());
-                }
-                bytes
-            });
-            let segments: Vec<Vec<u8>> = segments.collect();
-            let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-            check_numbers(&format, &segments)
-        };
-        check(None).expect("all are finite");
-        for (segment, words) in [
-            (1, "number 3 of segment `codebook`"),
-            (2, "factor of block 3 is NaN"),
-            (3, "factor of block 3 is NaN"),
-            (5, "number 1 of segment `outliers`"),
-        ] {
-            let error = check(Some(segment)).expect_err(words);
-            assert!(error.message.contains(words), "{error}");
-        }
-    }
-}
+mod tests;

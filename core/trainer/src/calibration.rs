@@ -108,6 +108,7 @@ impl Calibrating<'_> {
             rows: &rows,
             kernels: &kernels()?,
             store: &store,
+            services: self.components.services,
             cache: cache.as_ref(),
             observer: self.observer,
             stop: self.stop,

@@ -313,6 +313,7 @@ impl Loading<'_> {
             sites,
             params,
             quantizers,
+            services: self.components.services,
         })
     }
 

@@ -77,6 +77,7 @@ impl Bench {
             rows,
             kernels: &GraphKernels::new(Arc::clone(&self.session.run.device), plan.ops.clone()),
             store: &self.store,
+            services: self.session.components.services,
             cache: None,
             observer: &Unobserved,
             stop: &StopFlag::new(),

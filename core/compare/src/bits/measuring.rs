@@ -5,11 +5,10 @@ use std::path::Path;
 
 use espalier_compile::params::Param;
 use espalier_engine::encoded::{decode_all, pack};
-use espalier_engine::error::of_param;
 use espalier_engine::load::{Scratch, read_weight, stored_name};
 use espalier_engine::observer::{Event, Observer, Unobserved};
-use espalier_interface::Quantizer;
 use espalier_interface::format::Format;
+use espalier_interface::{Quantizer, Services};
 use espalier_numeric::ErrorSums;
 use espalier_registry::{Chosen, answer};
 use espalier_system::files::TensorStore;
@@ -85,7 +84,8 @@ pub(super) fn measure(
             subject.stop.check()?;
             let decoded = memory.decoded.floats(dense.len())?;
             let workspace = &mut memory.workspace;
-            pack_and_decode(trial, &param.name, dense, decoded, workspace)?;
+            let of = (trial, param.name.as_str());
+            pack_and_decode(subject.services, of, dense, decoded, workspace)?;
             let sums = ErrorSums::of(dense, decoded);
             executor.replace_dense(trial.param, decoded)?;
             let divergence = diverging(subject, dense_baseline)?;
@@ -106,8 +106,8 @@ pub(super) fn measure(
 
 /// Packs `dense`, the weight `param`, and decodes it into `decoded`.
 fn pack_and_decode(
-    trial: &Trial<'_>,
-    param: &str,
+    services: &dyn Services,
+    (trial, param): (&Trial<'_>, &str),
     dense: &[f32],
     decoded: &mut [f32],
     workspace: &mut Scratch,
@@ -122,9 +122,12 @@ fn pack_and_decode(
     let workspace = workspace.bytes(bytes as usize)?;
     pack(quantizer, param, format, dense, &mut parts, workspace)?;
     let parts: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-    decode_all(quantizer.plugin.as_ref(), format, &parts, decoded)
-        .map_err(|error| quantizer.failed("decode", of_param(param, error)))?;
-    Ok(())
+    Ok(decode_all(
+        services,
+        (quantizer, param, format),
+        &parts,
+        decoded,
+    )?)
 }
 
 /// The divergence with a changed weight; `None` where it is not finite.

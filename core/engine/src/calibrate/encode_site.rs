@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use espalier_interface::Services;
 use espalier_interface::format::Format;
 use espalier_interface::model::ParamSpec;
 use espalier_numeric::first_not_finite;
@@ -22,6 +23,7 @@ use crate::load::{
 /// Memory for one weight, where weights come from, and where their segments go.
 pub struct SiteEncoder<'a> {
     store: &'a TensorStore,
+    services: &'a dyn Services,
     cache: Option<&'a CalibrationCache<'a>>,
     packed: &'a CalibratedWeights,
     checks: DecodeChecks,
@@ -31,14 +33,16 @@ pub struct SiteEncoder<'a> {
 
 impl<'a> SiteEncoder<'a> {
     /// Takes dense weights from `store` and packed ones from `cache`, and keeps their segments in
-    /// `packed`.
+    /// `packed`. The threads of `services` decode.
     pub fn new(
         store: &'a TensorStore,
+        services: &'a dyn Services,
         cache: Option<&'a CalibrationCache<'a>>,
         packed: &'a CalibratedWeights,
     ) -> Self {
         SiteEncoder {
             store,
+            services,
             cache,
             packed,
             checks: DecodeChecks::default(),
@@ -115,7 +119,8 @@ impl<'a> SiteEncoder<'a> {
         };
         self.checks.look(&encoded)?;
         let error = PackingError::sampled(&encoded)?;
-        check_decoded(quantizer, &spec.name, format, weight, &parts)?;
+        let packed = (quantizer, spec.name.as_str(), format);
+        check_decoded(self.services, packed, &parts, weight)?;
         let checks = self.checks.made();
         if let Some((entry, cache)) = entry.zip(self.cache) {
             let took = Took { reading, packing };

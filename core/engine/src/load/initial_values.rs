@@ -8,7 +8,7 @@ use espalier_interface::abi::call_site;
 use espalier_interface::adaptation::Site;
 use espalier_interface::{
     Adapter, BufferRange, Device, ErrorCode, InitialValues, InitialiseCall, PluginError, Quantizer,
-    Stream, WeightLayout,
+    Services, Stream, WeightLayout,
 };
 use espalier_numeric::{first_not_finite, widen};
 use espalier_plan::initialised_sites::InitialisedSite;
@@ -75,6 +75,8 @@ pub struct Initialise<'a> {
     pub params: &'a [Param],
     /// The quantizers of packed params, by their index.
     pub quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
+    /// The threads that decode packed weights.
+    pub services: &'a dyn Services,
 }
 
 impl<'a> Initialise<'a> {
@@ -142,12 +144,8 @@ impl<'a> Initialise<'a> {
                 let segments = ranges.iter().map(|&range| download(range));
                 let segments = segments.collect::<Result<Vec<_>, _>>()?;
                 let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-                let quantizer = &self.quantizers[&index];
-                decode_all(quantizer.plugin.as_ref(), format, &segments, out).map_err(|error| {
-                    quantizer
-                        .failed("decode", of_param(&param.name, error))
-                        .into()
-                })
+                let of = (&self.quantizers[&index], param.name.as_str(), &**format);
+                decode_all(self.services, of, &segments, out)
             }
         }
     }

@@ -33,7 +33,7 @@ const DRAWN_ELEMENTS: u64 = 1 << 22;
 /// Loads params into their ranges of a device's memory.
 pub struct Loader<'a> {
     pub(super) device: &'a dyn Device,
-    /// The threads that draw the weights to be encoded.
+    /// The threads that draw the weights to be encoded, and decode them as a check.
     pub(super) services: &'a dyn Services,
     drawn_by: DrawnBy,
     pub(super) seed: u64,

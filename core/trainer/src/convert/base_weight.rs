@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use espalier_engine::encoded::{decode_all, encode};
 use espalier_engine::load::{CalibratedWeights, SavedWeight, read_weight, stored_float};
 use espalier_engine::observer::Observer;
-use espalier_interface::DType;
 use espalier_interface::adaptation::Site;
 use espalier_interface::format::Format;
+use espalier_interface::{DType, Services};
 use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
 use espalier_registry::answer;
 use espalier_system::failure::UsageError;
@@ -189,6 +189,7 @@ impl<'a> BaseWeights<'a> {
     /// # Errors
     /// A tensor that is missing, damaged or not finite; errors of the quantizer.
     pub fn read(&self, base: &BaseWeight<'_>, site: &Site) -> Result<Vec<f32>, Error> {
+        let services = self.source.opened_model.services;
         let [rows, cols] = site.shape;
         let mut values = vec![0.0; (rows * cols) as usize];
         match base {
@@ -208,15 +209,15 @@ impl<'a> BaseWeights<'a> {
                     .flatten()
                     .is_some()
                 {
-                    decode(weight, &segments, &mut values)?;
+                    decode(services, (weight, name), &segments, &mut values)?;
                     return Ok(values);
                 }
                 let quantizer = weight.quantizer;
                 let workspace = answer::encode_workspace(quantizer, site.shape)?;
                 let mut workspace = vec![0; workspace as usize];
-                let (format, workspace) = (&weight.format, workspace.as_mut_slice());
-                encode(quantizer, name, format, &mut values, &mut parts, workspace)?;
-                decode(weight, &segments, &mut values)?;
+                let of = (quantizer, name.as_str(), &weight.format);
+                encode(services, of, &mut values, &mut parts, &mut workspace)?;
+                decode(services, (weight, name), &segments, &mut values)?;
             }
             BaseWeight::Saved { saved, weight, .. } => {
                 let mut segments = empty_segments(&weight.format);
@@ -226,7 +227,8 @@ impl<'a> BaseWeights<'a> {
                     segments[segment][at..at + bytes.len()].copy_from_slice(bytes);
                     Ok(())
                 })?;
-                decode(weight, &segments, &mut values)?;
+                let name = &self.source.opened_model.model.params[weight.param].name;
+                decode(services, (weight, name), &segments, &mut values)?;
             }
         }
         Ok(values)
@@ -241,21 +243,17 @@ pub fn empty_segments(format: &Format) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Decodes the segments of a packed weight into `out`.
+/// Decodes the segments of a packed weight, of that name, into `out`.
 ///
 /// # Errors
-/// Those of the quantizer.
+/// As [`decode_all`].
 pub fn decode(
-    weight: &PackedWeight<'_>,
+    services: &dyn Services,
+    (weight, name): (&PackedWeight<'_>, &str),
     segments: &[Vec<u8>],
     out: &mut [f32],
 ) -> Result<(), Error> {
     let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-    decode_all(
-        weight.quantizer.plugin.as_ref(),
-        &weight.format,
-        &segments,
-        out,
-    )
-    .map_err(|error| weight.quantizer.failed("decode", error).into())
+    let of = (weight.quantizer, name, &weight.format);
+    Ok(decode_all(services, of, &segments, out)?)
 }

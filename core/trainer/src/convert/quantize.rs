@@ -9,7 +9,7 @@ use espalier_engine::load::{CalibratedWeights, SavedWeight, Scratch, read_weight
 use espalier_engine::observer::{Event, Observer};
 use espalier_interface::adaptation::{Site, SiteKind};
 use espalier_interface::saved_form::SavedModel;
-use espalier_interface::{DType, Quantizer};
+use espalier_interface::{DType, Quantizer, Services};
 use espalier_plan::packing::{PackedWeight, SavedParam, packed_weights};
 use espalier_registry::{Chosen, answer};
 use espalier_system::failure::UsageError;
@@ -164,14 +164,6 @@ impl PlannedWeight<'_> {
         Ok(self.saved().write(segments, sink)?)
     }
 
-    /// Decodes its segments into `out`.
-    ///
-    /// # Errors
-    /// Those of the quantizer.
-    pub fn decode(&self, segments: &[Vec<u8>], out: &mut [f32]) -> Result<(), Error> {
-        decode(self.weight, segments, out)
-    }
-
     fn saved(&self) -> SavedWeight<'_> {
         SavedWeight::new(&self.saved, &self.weight.format)
     }
@@ -316,11 +308,12 @@ impl<'a> Packer<'a> {
                 return packed.write(&segments, sink);
             }
         }
-        let segments = encoded(&entry.name, packed, weight, &mut self.workspace)?;
+        let services = self.source.opened_model.services;
+        let segments = encoded(services, (&entry.name, packed), weight, &mut self.workspace)?;
         packed.write(&segments, sink)
     }
 
-    /// The segments of `weight`, which is overwritten where the quantizer alone can decode.
+    /// The segments of `weight`, which becomes what they decode to.
     ///
     /// # Errors
     /// Those of the quantizer.
@@ -330,13 +323,16 @@ impl<'a> Packer<'a> {
         packed: &PlannedWeight<'_>,
         weight: &mut [f32],
     ) -> Result<Vec<Vec<u8>>, Error> {
-        encoded(&entry.name, packed, weight, &mut self.workspace)
+        let services = self.source.opened_model.services;
+        let segments = encoded(services, (&entry.name, packed), weight, &mut self.workspace)?;
+        decode(services, (packed.weight, &entry.name), &segments, weight)?;
+        Ok(segments)
     }
 }
 
 fn encoded(
-    name: &str,
-    packed: &PlannedWeight<'_>,
+    services: &dyn Services,
+    (name, packed): (&str, &PlannedWeight<'_>),
     weight: &mut [f32],
     workspace: &mut Scratch,
 ) -> Result<Vec<Vec<u8>>, Error> {
@@ -345,6 +341,12 @@ fn encoded(
     let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
     let bytes = answer::encode_workspace(chosen, format.shape)?;
     let workspace = workspace.bytes(bytes as usize)?;
-    encode(chosen, name, format, weight, &mut parts, workspace)?;
+    encode(
+        services,
+        (chosen, name, format),
+        weight,
+        &mut parts,
+        workspace,
+    )?;
     Ok(segments)
 }

@@ -89,7 +89,8 @@ impl Loader<'_> {
             if let Some(inspector) = self.inspector {
                 inspector.inspect(param, &encoded)?;
             }
-            check_decoded(quantizer, &param.name, format, weight, &segments)?;
+            let packed = (quantizer, param.name.as_str(), format);
+            check_decoded(self.services, packed, &segments, weight)?;
             let checks = self.decode_checks.made();
             if let Some(kept) = self.kept {
                 kept.put(weight_of, &segments, checks);

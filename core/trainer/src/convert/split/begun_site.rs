@@ -152,7 +152,6 @@ impl BegunSite<'_, '_> {
         weight: &[f32],
     ) -> Result<(Vec<Vec<u8>>, Vec<f32>), Error> {
         let segments = self.packer.segments(self.entry, packed, &mut base)?;
-        packed.decode(&segments, &mut base)?;
         Ok((segments, difference(weight, &base)))
     }
 }
