@@ -36,20 +36,20 @@ impl DType {
     /// mode.
     pub const REDUCE: DType = DType(257);
 
-    const NAMES: [(DType, &'static str, u64); 13] = [
-        (DType::F64, "f64", 8),
-        (DType::F32, "f32", 4),
-        (DType::BF16, "bf16", 2),
-        (DType::F16, "f16", 2),
-        (DType::F8_E4M3, "f8_e4m3", 1),
-        (DType::F8_E5M2, "f8_e5m2", 1),
-        (DType::I64, "i64", 8),
-        (DType::I32, "i32", 4),
-        (DType::I16, "i16", 2),
-        (DType::I8, "i8", 1),
-        (DType::U8, "u8", 1),
-        (DType::COMPUTE, "compute", 0),
-        (DType::REDUCE, "reduce", 0),
+    const NAMES: [(DType, &'static str); 13] = [
+        (DType::F64, "f64"),
+        (DType::F32, "f32"),
+        (DType::BF16, "bf16"),
+        (DType::F16, "f16"),
+        (DType::F8_E4M3, "f8_e4m3"),
+        (DType::F8_E5M2, "f8_e5m2"),
+        (DType::I64, "i64"),
+        (DType::I32, "i32"),
+        (DType::I16, "i16"),
+        (DType::I8, "i8"),
+        (DType::U8, "u8"),
+        (DType::COMPUTE, "compute"),
+        (DType::REDUCE, "reduce"),
     ];
 
     /// The name, as in configs and files; `dtype#N` for an id this version does not know.
@@ -69,11 +69,15 @@ impl DType {
     }
 
     /// Bytes of one element; 0 for the symbolic dtypes and for unknown ids.
-    pub fn bytes(self) -> u64 {
-        Self::NAMES
-            .iter()
-            .find(|entry| entry.0 == self)
-            .map_or(0, |entry| entry.2)
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::BF16 | Self::F16 | Self::I16 => 2,
+            Self::F8_E4M3 | Self::F8_E5M2 | Self::I8 | Self::U8 => 1,
+            _ => 0,
+        }
     }
 
     /// True for floating-point dtypes, symbolic ones included.

@@ -93,8 +93,10 @@ impl Codes {
     }
 
     /// Slots per word; of a stream, whole codes per byte.
+    #[inline]
     pub fn per_word(&self) -> u64 {
-        8 * self.dtype().bytes() / u64::from(self.bits)
+        // Dividing 32 bits takes a fraction of the time: this is asked for every code.
+        (8 * self.dtype().bytes() as u32 / self.bits).into()
     }
 
     /// Number of words for `elements` codes. For `Split` it is given, and may be too few.
@@ -117,7 +119,7 @@ impl Codes {
     /// word is that of the code's lowest bit; what straddles is in the lowest bits of the next.
     #[inline]
     pub fn place(&self, flat: u64) -> (u64, u32) {
-        let (word, slot) = match self.order {
+        match self.order {
             BitOrder::Stream => {
                 let bit = flat * u64::from(self.bits);
                 return (bit / 8, (bit % 8) as u32);
@@ -127,12 +129,16 @@ impl Codes {
                 let (word, shift) = run.codes.place(run.first);
                 return (run.byte / self.dtype().bytes() + word, shift);
             }
+            _ => {}
+        }
+        let per_word = self.per_word();
+        let (word, slot) = match self.order {
             BitOrder::Split { words } => (flat % words, flat / words),
-            _ => (flat / self.per_word(), flat % self.per_word()),
+            _ => (flat / per_word, flat % per_word),
         };
         let below = match self.order {
             BitOrder::LowFirst => slot,
-            _ => self.per_word() - 1 - slot,
+            _ => per_word - 1 - slot,
         };
         (word, self.bits * below as u32)
     }
