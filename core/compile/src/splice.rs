@@ -32,6 +32,24 @@ pub struct UnitGraph {
     pub params: Vec<usize>,
 }
 
+#[cfg(test)]
+impl UnitGraph {
+    /// The unit of `graph` alone: without dropouts and sites, its params the run's first.
+    pub fn alone(mut graph: Graph) -> Self {
+        let nodes = std::mem::take(&mut graph.nodes).into_iter();
+        let nodes = nodes.map(|node| Placed {
+            node,
+            dropout: None,
+            site: None,
+        });
+        UnitGraph {
+            nodes: nodes.collect(),
+            params: (0..graph.params.len()).collect(),
+            graph,
+        }
+    }
+}
+
 /// The sites of a model, in the order of its units.
 pub fn sites(model: &Model) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();

@@ -41,18 +41,7 @@ fn unit(width: u64, build: impl FnOnce(&mut Graph, usize)) -> UnitGraph {
     let hidden = graph.input(source, shape, DType::COMPUTE);
     build(&mut graph, hidden);
     assert_eq!(graph.validate(), Ok(()));
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    UnitGraph {
-        params: (0..graph.params.len()).collect(),
-        graph,
-        nodes: nodes
-            .map(|node| Placed {
-                node,
-                dropout: None,
-                site: None,
-            })
-            .collect(),
-    }
+    UnitGraph::alone(graph)
 }
 
 /// A layer with each of the ops that a layer may have.

@@ -29,17 +29,7 @@ fn unit(build: impl FnOnce(&mut Graph, ValueId, [usize; 3]) -> ValueId) -> UnitG
     let y = build(&mut graph, x, params);
     graph.output("hidden", y);
     assert_eq!(graph.validate(), Ok(()));
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    let nodes = nodes.map(|node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    });
-    UnitGraph {
-        nodes: nodes.collect(),
-        params: (0..graph.params.len()).collect(),
-        graph,
-    }
+    UnitGraph::alone(graph)
 }
 
 /// `W x + alpha B A x`, as LoRA makes it.

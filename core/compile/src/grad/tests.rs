@@ -14,7 +14,7 @@ fn residual() -> UnitGraph {
     let y = op::linear(&mut graph, x, weight, None);
     let sum = op::add(&mut graph, x, y, 1.0);
     graph.output("hidden", sum);
-    placed(graph)
+    UnitGraph::alone(graph)
 }
 
 fn ops(backward: &Backward) -> Vec<&str> {
@@ -57,7 +57,7 @@ fn gradients_of_slices_are_added_to_those_of_others() {
     let sum = op::add(&mut graph, first, last, 1.0);
     graph.output("hidden", sum);
     assert_eq!(graph.validate(), Ok(()));
-    let mut unit = placed(graph);
+    let mut unit = UnitGraph::alone(graph);
     let backward = differentiate(&mut unit, &[], InputGradient::Wanted);
     let backward = backward.expect("every op has a rule");
     let op = "slice_columns_backward";
@@ -81,7 +81,11 @@ fn of_normed(trainable: [bool; 2]) -> Vec<String> {
     let y = op::gelu(&mut graph, normed, op::GeluForm::Exact);
     graph.output("hidden", y);
     assert_eq!(graph.validate(), Ok(()));
-    let backward = differentiate(&mut placed(graph), &trainable, InputGradient::NotNeeded);
+    let backward = differentiate(
+        &mut UnitGraph::alone(graph),
+        &trainable,
+        InputGradient::NotNeeded,
+    );
     let backward = backward.expect("every op has a rule");
     ops(&backward).into_iter().map(str::to_owned).collect()
 }
@@ -122,22 +126,7 @@ fn scaled_by_norms() -> UnitGraph {
     let factors = op::div(&mut graph, m, norms);
     let out = op::scale_by(&mut graph, x, factors);
     graph.output("hidden", out);
-    placed(graph)
-}
-
-fn placed(mut graph: Graph) -> UnitGraph {
-    let nodes = std::mem::take(&mut graph.nodes);
-    let placed = |node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    };
-    let params = (0..graph.params.len()).collect();
-    UnitGraph {
-        nodes: nodes.into_iter().map(placed).collect(),
-        graph,
-        params,
-    }
+    UnitGraph::alone(graph)
 }
 
 #[test]
@@ -197,7 +186,7 @@ fn products_of_values_have_the_gradients_of_the_differences() {
         let [a, b] = [a, b].map(|param| op::param_value(&mut graph, param, DType::COMPUTE));
         let out = op::matmul(&mut graph, a, read_a, b, read_b);
         graph.output("hidden", out);
-        let mut unit = placed(graph);
+        let mut unit = UnitGraph::alone(graph);
         let backward = differentiate(&mut unit, &[true, true], InputGradient::NotNeeded);
         let backward = backward.expect("every op has a rule");
         let forward = unit.nodes[2].node.clone();

@@ -5,7 +5,6 @@ use espalier_interface::graph::Graph;
 
 use super::*;
 use crate::grad::{InputGradient, differentiate};
-use crate::splice::Placed;
 
 /// Names of the ops whose outputs are saved and of those that are computed again, in the unit
 /// `down(swiglu(gate(x), up(x)))` with `x = norm(hidden)` and trained weights.
@@ -21,17 +20,7 @@ fn retained(policy: Recompute, trains_weights: bool) -> [Vec<String>; 2] {
     let product = op::swiglu(&mut graph, gate, up);
     let y = op::linear(&mut graph, product, down, None);
     graph.output("hidden", y);
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    let nodes = nodes.map(|node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    });
-    let mut unit = UnitGraph {
-        nodes: nodes.collect(),
-        params: (0..graph.params.len()).collect(),
-        graph,
-    };
+    let mut unit = UnitGraph::alone(graph);
     let backward = differentiate(&mut unit, &[true; 4], InputGradient::Wanted);
     let backward = backward.expect("rules for all ops");
     let retention = retain(&unit, &backward, policy, trains_weights);

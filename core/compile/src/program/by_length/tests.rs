@@ -5,7 +5,6 @@ use espalier_interface::graph::Dim;
 use espalier_interface::op;
 
 use super::*;
-use crate::splice::Placed;
 
 /// `hidden` = the input rotated in short, then in long sequences of more than 16 tokens.
 fn unit(scaling: f64) -> UnitGraph {
@@ -19,17 +18,7 @@ fn unit(scaling: f64) -> UnitGraph {
     let hidden = op::add(&mut graph, turned, x, 1.0);
     graph.output("turned", turned);
     graph.output("hidden", hidden);
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    let placed = nodes.map(|node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    });
-    UnitGraph {
-        nodes: placed.collect(),
-        graph,
-        params: Vec::new(),
-    }
+    UnitGraph::alone(graph)
 }
 
 fn ops(unit: &UnitGraph) -> Vec<&str> {

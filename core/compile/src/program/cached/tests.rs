@@ -4,7 +4,6 @@ use espalier_interface::graph::{Graph, Source};
 use espalier_interface::op::{self, AttentionShape};
 
 use super::*;
-use crate::splice::Placed;
 
 /// `hidden` = attention of the input with itself; `loss` = twice the input.
 fn unit() -> UnitGraph {
@@ -24,17 +23,7 @@ fn unit() -> UnitGraph {
     let loss = op::add(&mut graph, x, x, 1.0);
     graph.output("hidden", hidden);
     graph.output("loss", loss);
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    let placed = nodes.map(|node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    });
-    UnitGraph {
-        nodes: placed.collect(),
-        graph,
-        params: Vec::new(),
-    }
+    UnitGraph::alone(graph)
 }
 
 #[test]

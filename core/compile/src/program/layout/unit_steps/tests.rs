@@ -11,7 +11,7 @@ use crate::fuse::fuse;
 use crate::grad::Backward;
 use crate::program::HEAD_CHUNK_BYTES;
 use crate::recompute::{Recompute, Retention};
-use crate::splice::{Placed, UnitGraph};
+use crate::splice::UnitGraph;
 
 /// The unit `swiglu(W x + V x, last)`, fused; `last` is one of the products or the sum.
 fn draft(last: usize) -> Draft {
@@ -24,17 +24,7 @@ fn draft(last: usize) -> Draft {
     let sum = op::add(&mut graph, base, update, 1.0);
     let out = op::swiglu(&mut graph, sum, [base, sum][last]);
     graph.output("hidden", out);
-    let nodes = std::mem::take(&mut graph.nodes).into_iter();
-    let nodes = nodes.map(|node| Placed {
-        node,
-        dropout: None,
-        site: None,
-    });
-    let mut unit = UnitGraph {
-        nodes: nodes.collect(),
-        params: vec![0, 1],
-        graph,
-    };
+    let mut unit = UnitGraph::alone(graph);
     let mut backward = Backward::default();
     let listed = DEFINITIONS.iter().map(|op| op.id()).collect();
     fuse(
