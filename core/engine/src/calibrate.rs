@@ -70,7 +70,7 @@ pub struct Calibrator<'a> {
     pub kernels: &'a GraphKernels,
     /// The model's dense weights.
     pub store: &'a TensorStore,
-    /// The threads that decode packed weights.
+    /// The threads that hash dense weights, and decode packed ones.
     pub services: &'a dyn Services,
     /// The user's cache of packed weights.
     pub cache: Option<&'a CalibrationCache<'a>>,
@@ -107,7 +107,7 @@ impl Calibrator<'_> {
             return Ok(packed);
         };
         let of = (self.model, self.store);
-        let keys = |cache| UnitKeys::new(cache, of, self.rows, DTYPES.compute);
+        let keys = |cache| UnitKeys::new((cache, self.services), of, self.rows, DTYPES.compute);
         let mut keys = self.cache.and_then(keys);
         let mut progress = Progress {
             keys: Vec::with_capacity(last + 1),
@@ -305,7 +305,7 @@ impl Calibrator<'_> {
     fn dense_param(&self, param: usize, key: Option<&UnitKey>) -> Result<DeviceParam, Error> {
         let spec = &self.model.params[param];
         let mut values = vec![0.0f32; spec.elements() as usize];
-        read_known(self.store, spec, (param, key), self.cache, &mut values)?;
+        read_known((self.store, self.services), spec, (param, key), &mut values)?;
         Ok(DeviceParam {
             layout: WeightLayout::Dense(DType::F32),
             bytes: vec![values.iter().flat_map(|x| x.to_le_bytes()).collect()],

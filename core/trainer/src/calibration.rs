@@ -96,7 +96,6 @@ impl Calibrating<'_> {
         let backend = &self.components.backend.identity;
         let cache = self.cache.map(|weights| CalibrationCache {
             weights,
-            services: self.components.services,
             backend,
             backend_options: self.config.backend.get(&backend.component),
             device: self.device,

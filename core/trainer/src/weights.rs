@@ -313,7 +313,6 @@ impl Loading<'_> {
             sites,
             params,
             quantizers,
-            services: self.components.services,
         })
     }
 

@@ -122,12 +122,8 @@ fn pack_and_decode(
     let workspace = workspace.bytes(bytes as usize)?;
     pack(quantizer, param, format, dense, &mut parts, workspace)?;
     let parts: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-    Ok(decode_all(
-        services,
-        (quantizer, param, format),
-        &parts,
-        decoded,
-    )?)
+    let of = (quantizer, param, format);
+    Ok(decode_all(services, of, &parts, decoded)?)
 }
 
 /// The divergence with a changed weight; `None` where it is not finite.

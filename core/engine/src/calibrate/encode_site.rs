@@ -33,7 +33,7 @@ pub struct SiteEncoder<'a> {
 
 impl<'a> SiteEncoder<'a> {
     /// Takes dense weights from `store` and packed ones from `cache`, and keeps their segments in
-    /// `packed`. The threads of `services` decode.
+    /// `packed`. The threads of `services` hash and decode.
     pub fn new(
         store: &'a TensorStore,
         services: &'a dyn Services,
@@ -62,12 +62,12 @@ impl<'a> SiteEncoder<'a> {
         spec: &ParamSpec,
         key: Option<&UnitKey>,
     ) -> Result<bool, Error> {
-        let Some((entry, cache)) = self.entry(site, key).zip(self.cache) else {
+        let Some(entry) = self.entry(site, key) else {
             return Ok(false);
         };
         let mut segments = empty_segments(site.format);
         let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
-        let Some(about) = entry.read(&mut parts, cache.services) else {
+        let Some(about) = entry.read(&mut parts, self.services) else {
             return Ok(false);
         };
         let parts: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
@@ -99,7 +99,7 @@ impl<'a> SiteEncoder<'a> {
         let entry = self.entry(site, key);
         let weight = self.scratch.floats(spec.elements() as usize)?;
         let begin = Instant::now();
-        read_known(self.store, spec, (site.param, key), self.cache, weight)?;
+        read_known((self.store, self.services), spec, (site.param, key), weight)?;
         let reading = begin.elapsed();
         let mut segments = empty_segments(format);
         let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
@@ -122,9 +122,9 @@ impl<'a> SiteEncoder<'a> {
         let packed = (quantizer, spec.name.as_str(), format);
         check_decoded(self.services, packed, &parts, weight)?;
         let checks = self.checks.made();
-        if let Some((entry, cache)) = entry.zip(self.cache) {
+        if let Some(entry) = entry {
             let took = Took { reading, packing };
-            entry.put((&error, took), &parts, checks, cache.services);
+            entry.put((&error, took), &parts, checks, self.services);
         }
         let weight = CalibratedWeight {
             encode_nanos: packing.as_nanos() as u64,
@@ -190,18 +190,16 @@ fn pack_site(
 /// # Errors
 /// A weight that cannot be read, is not finite, or changed in the meantime.
 pub(super) fn read_known(
-    store: &TensorStore,
+    (store, services): (&TensorStore, &dyn Services),
     spec: &ParamSpec,
     (param, key): (usize, Option<&UnitKey>),
-    cache: Option<&CalibrationCache<'_>>,
     out: &mut [f32],
 ) -> Result<(), Error> {
     let name = stored_name(store, &spec.name, &spec.aliases, &spec.shape)?;
-    let known = key.and_then(|key| key.dense(param)).zip(cache);
-    match known {
+    match key.and_then(|key| key.dense(param)) {
         None => store.read_tensor_f32(&name, out)?,
-        Some((dense, cache)) => {
-            let hash = store.read_hashed_f32(&name, out, cache.services)?;
+        Some(dense) => {
+            let hash = store.read_hashed_f32(&name, out, services)?;
             if hash != dense.hash {
                 return Err(Error::Weights(WeightsError {
                     path: store.file_of(store.entry(&name)?).to_owned(),

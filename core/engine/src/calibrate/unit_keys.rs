@@ -24,8 +24,6 @@ const VERSION: u32 = 1;
 pub struct CalibrationCache<'a> {
     /// The cache.
     pub weights: &'a WeightCache,
-    /// The threads that hash.
-    pub services: &'a dyn Services,
     /// The backend that the rows run on.
     pub backend: &'a PluginIdentity,
     /// The backend's options.
@@ -60,6 +58,7 @@ impl UnitKey {
 /// The hashes of a model's units, in their order.
 pub(super) struct UnitKeys<'a> {
     cache: &'a CalibrationCache<'a>,
+    services: &'a dyn Services,
     model: &'a Model,
     store: &'a TensorStore,
     /// The hash of all before the next unit.
@@ -67,9 +66,10 @@ pub(super) struct UnitKeys<'a> {
 }
 
 impl<'a> UnitKeys<'a> {
-    /// Before the first unit; none where the program cannot be read, whose code decides, too.
+    /// Before the first unit; none where the program cannot be read, whose code decides, too. The
+    /// threads of `services` hash.
     pub fn new(
-        cache: &'a CalibrationCache<'a>,
+        (cache, services): (&'a CalibrationCache<'a>, &'a dyn Services),
         (model, store): (&'a Model, &'a TensorStore),
         rows: &[Vec<i32>],
         computes_in: DType,
@@ -81,6 +81,7 @@ impl<'a> UnitKeys<'a> {
         );
         Some(UnitKeys {
             cache,
+            services,
             model,
             store,
             before,
@@ -104,7 +105,7 @@ impl<'a> UnitKeys<'a> {
             let spec = &self.model.params[param];
             let name = stored_name(self.store, &spec.name, &spec.aliases, &spec.shape)?;
             let dtype = self.store.entry(&name)?.dtype;
-            let hash = self.store.hash_tensor(&name, self.cache.services)?;
+            let hash = self.store.hash_tensor(&name, self.services)?;
             weights.push(json!([format!("{dtype:?}"), spec.shape, hash]));
             dense.insert(param, (dtype, hash));
         }

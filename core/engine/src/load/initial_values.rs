@@ -75,8 +75,6 @@ pub struct Initialise<'a> {
     pub params: &'a [Param],
     /// The quantizers of packed params, by their index.
     pub quantizers: &'a HashMap<usize, Chosen<dyn Quantizer>>,
-    /// The threads that decode packed weights.
-    pub services: &'a dyn Services,
 }
 
 impl<'a> Initialise<'a> {
@@ -93,7 +91,8 @@ impl<'a> Initialise<'a> {
         Some(found.weight)
     }
 
-    /// The initial values of the params of `one`, in their order. Its weight is in `ranges`.
+    /// The initial values of the params of `one`, in their order. Its weight is in `ranges`; the
+    /// threads of `services` decode it where it is packed.
     ///
     /// # Errors
     /// `Error::Plugin` for an error of the adapter, a value that is not finite, and a call to the
@@ -102,11 +101,12 @@ impl<'a> Initialise<'a> {
         self,
         one: &InitialisedSite,
         (device, ranges): (&dyn Device, &[BufferRange]),
+        services: &dyn Services,
         seed: u64,
         (scratch, workspace): (&mut Scratch, &mut Scratch),
     ) -> Result<Vec<Vec<f32>>, Error> {
         let weight = scratch.floats(self.params[one.weight].elements() as usize)?;
-        self.read(one.weight, device, ranges, weight)?;
+        self.read(one.weight, (device, ranges), services, weight)?;
         let params = one.params.iter().map(|&index| &self.params[index]);
         let params = params.map(|param| (param.name.as_str(), param.elements()));
         let params: Vec<(&str, u64)> = params.collect();
@@ -117,8 +117,8 @@ impl<'a> Initialise<'a> {
     fn read(
         self,
         index: usize,
-        device: &dyn Device,
-        ranges: &[BufferRange],
+        (device, ranges): (&dyn Device, &[BufferRange]),
+        services: &dyn Services,
         out: &mut [f32],
     ) -> Result<(), Error> {
         let param = &self.params[index];
@@ -145,7 +145,7 @@ impl<'a> Initialise<'a> {
                 let segments = segments.collect::<Result<Vec<_>, _>>()?;
                 let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
                 let of = (&self.quantizers[&index], param.name.as_str(), &**format);
-                decode_all(self.services, of, &segments, out)
+                decode_all(services, of, &segments, out)
             }
         }
     }

@@ -168,7 +168,8 @@ impl<'a> Loader<'a> {
         };
         for one in initialise.sites_of(weight) {
             let scratch = (&mut self.scratch, &mut self.workspace);
-            let values = initialise.values(one, (self.device, ranges), self.seed, scratch)?;
+            let weight = (self.device, ranges);
+            let values = initialise.values(one, weight, self.services, self.seed, scratch)?;
             self.initial.extend(one.params.iter().copied().zip(values));
         }
         Ok(())

@@ -341,12 +341,7 @@ fn encoded(
     let mut parts: Vec<&mut [u8]> = segments.iter_mut().map(Vec::as_mut_slice).collect();
     let bytes = answer::encode_workspace(chosen, format.shape)?;
     let workspace = workspace.bytes(bytes as usize)?;
-    encode(
-        services,
-        (chosen, name, format),
-        weight,
-        &mut parts,
-        workspace,
-    )?;
+    let of = (chosen, name, format);
+    encode(services, of, weight, &mut parts, workspace)?;
     Ok(segments)
 }
