@@ -6,12 +6,10 @@ mod tiled;
 
 use std::ops::Range;
 
-use half::bf16;
-
 use super::depth::{DEPTH, Depth};
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
-use super::source::Operand;
+use super::source::{LyingRows, Operand, Summed};
 use super::tile::Tile;
 use super::tiles::{self, Hints, TileModel};
 use super::{Isa, Scalar, Update};
@@ -25,6 +23,9 @@ const MICRO_ROWS: usize = 14;
 pub(super) const PANEL_COLS: usize = 32;
 /// Most rows of a panel.
 pub(crate) const PANEL_ROWS: usize = TILED_ROWS;
+/// Most columns for which rows are not packed: packing them takes as long as multiplying them by
+/// one panel.
+const FEW_COLS: usize = 2 * PANEL_COLS;
 /// Columns whose panels stay in the second-level cache while rows are multiplied by them.
 pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
 /// The same for tiles: a panel of rows stays in the first-level cache for so many columns.
@@ -57,8 +58,8 @@ pub(super) struct PackedPart<'a, S> {
     pub isa: Isa,
     /// Panels of the rows, cut by [`left_cut`].
     pub left: &'a [S],
-    /// The rows themselves, where tiles are read from them, and elements from one to the next.
-    pub as_they_lie: Option<(&'a [bf16], usize)>,
+    /// The rows themselves, where they are read in place of panels.
+    pub as_they_lie: Option<LyingRows<'a, S>>,
     /// Number of rows.
     pub rows: usize,
     /// Panels of the columns, cut by [`right_cut`].
@@ -113,23 +114,40 @@ pub(super) fn right_cut<S: Scalar>(isa: Isa) -> Cut {
     }
 }
 
-/// Packs rows of the left operand into `out`, or returns them where tiles are read from the operand
-/// itself, with the elements from one to the next.
+/// Packs rows of the left operand, which `cols` columns are multiplied by, into `out`; or returns
+/// them where they are read from the operand itself.
 pub(super) fn pack_left<'a, S: Scalar>(
     isa: Isa,
     operand: Operand<'a, S>,
-    rows: Range<usize>,
+    (rows, cols): (Range<usize>, usize),
     depth: Range<usize>,
     out: &mut [S],
     scratch: &mut [S],
-) -> Option<(&'a [bf16], usize)> {
-    if isa.has_tiles()
-        && let Some(found) = tiles::left::as_they_lie(operand, rows.clone(), depth.clone())
-    {
-        return Some(found);
+) -> Option<LyingRows<'a, S>> {
+    let lying = if isa.has_tiles() {
+        tiles::left::as_they_lie(operand, rows.clone(), depth.clone())
+    } else {
+        as_they_lie(isa, operand, (rows.clone(), cols), depth.clone())
+    };
+    if lying.is_none() {
+        pack(isa, operand, rows, depth, left_cut::<S>(isa), out, scratch);
     }
-    pack(isa, operand, rows, depth, left_cut::<S>(isa), out, scratch);
-    None
+    lying
+}
+
+/// The rows of an operand where kernels read them faster than they are packed.
+fn as_they_lie<'a, S: Scalar>(
+    isa: Isa,
+    operand: Operand<'a, S>,
+    (rows, cols): (Range<usize>, usize),
+    depth: Range<usize>,
+) -> Option<LyingRows<'a, S>> {
+    let are_read = cols <= FEW_COLS && !S::kernels(isa).of_lying.is_empty();
+    if !are_read || operand.summed == Summed::Rows {
+        return None;
+    }
+    let (values, stride) = operand.source.own_window(rows, depth)?;
+    Some(LyingRows::Own(values, stride))
 }
 
 impl<S: Scalar> PackedPart<'_, S> {
@@ -200,12 +218,29 @@ impl<S: Scalar> PackedPart<'_, S> {
         edge: Option<&mut [S]>,
     ) {
         let (isa, steps) = (self.isa, self.steps);
-        let sides = (
-            &self.left[a.start * steps..],
-            &self.right[b.start * steps..],
-        );
-        // SAFETY: the panels of these sides; the tile is the caller's.
-        unsafe { micro_tile(isa, (a, b), sides, steps, to, update, edge) };
+        let kernels = S::kernels(isa);
+        let (table, left) = match self.as_they_lie {
+            Some(LyingRows::Own(values, stride)) => {
+                let values = &values[a.start * stride..];
+                debug_assert!(values.len() >= (a.lanes - 1) * stride + steps);
+                (kernels.of_lying, (values.as_ptr(), stride))
+            }
+            _ => {
+                let panel = &self.left[a.start * steps..];
+                debug_assert!(panel.len() >= a.lanes * steps);
+                (kernels.table, (panel.as_ptr(), a.lanes))
+            }
+        };
+        let right = &self.right[b.start * steps..];
+        debug_assert!(right.len() >= b.stride * steps);
+        let kernel = table[a.lanes - 1][b.stride / kernels.lanes - 1];
+        // SAFETY: the rows and panels of these sides; the tile is the caller's.
+        unsafe {
+            let tile = |to: *mut S, stride: usize, update: Update| {
+                kernel(steps, left, right.as_ptr(), to, stride, update);
+            };
+            micro_tile((a, b), tile, to, update, edge);
+        }
     }
 
     /// Calls `micro` and `narrow` for each tile, and `done` as [`PackedPart::multiply`] says; not
@@ -285,7 +320,7 @@ pub(crate) fn multiply_into<S: Scalar>(
                 let as_they_lie = pack_left(
                     isa,
                     left,
-                    some_rows.clone(),
+                    (some_rows.clone(), some_cols.len()),
                     elements.clone(),
                     packed_left,
                     scratch,
@@ -311,46 +346,27 @@ pub(crate) fn multiply_into<S: Scalar>(
     }
 }
 
-/// One micro-tile; where it is narrower than its panel, through `edge`, if there is one.
+/// One micro-tile by `kernel`; where it is narrower than its panel, through `edge`, if there is one.
 ///
 /// # Safety
-/// The CPU can run `isa`; `tile` has the panels' lanes as rows and columns, without an `edge` the
+/// `kernel` writes the panels' lanes as rows and columns; `tile` has them, without an `edge` the
 /// whole panel's columns.
 #[inline]
 unsafe fn micro_tile<S: Scalar>(
-    isa: Isa,
     (a, b): (Panel, Panel),
-    (left, right): (&[S], &[S]),
-    depth: usize,
+    kernel: impl Fn(*mut S, usize, Update),
     tile: Tile<S>,
     update: Update,
     edge: Option<&mut [S]>,
 ) {
-    let kernels = S::kernels(isa);
-    let kernel = kernels.table[a.lanes - 1][b.stride / kernels.lanes - 1];
-    debug_assert!(left.len() >= a.lanes * depth && right.len() >= b.stride * depth);
-    let (left, right) = (left.as_ptr(), right.as_ptr());
     let Some(edge) = edge.filter(|_| b.lanes < b.stride) else {
-        // SAFETY: the panels were packed with these strides and this depth; the tile is the
-        // caller's.
-        unsafe { kernel(depth, left, right, tile.start, tile.stride, update) };
-        return;
+        return kernel(tile.start, tile.stride, update);
     };
     assert!(
         edge.len() >= a.lanes * b.stride,
         "the edge tile is too small"
     );
-    // SAFETY: as above; `edge` has room for the whole micro-tile.
-    unsafe {
-        kernel(
-            depth,
-            left,
-            right,
-            edge.as_mut_ptr(),
-            b.stride,
-            Update::Overwrite,
-        )
-    };
+    kernel(edge.as_mut_ptr(), b.stride, Update::Overwrite);
     for row in 0..a.lanes {
         // SAFETY: a row of the tile.
         let out = unsafe { tile.row(row, 0, b.lanes) };

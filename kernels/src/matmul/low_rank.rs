@@ -46,7 +46,8 @@ where
     let (sums, packed) = memory.split_at_mut(TILED_ROWS * narrow_cols(isa));
     let (left, right) = packed.split_at_mut(task_rows(isa) * steps + TAIL);
     let (of, count) = (low_rank.left, rows.len());
-    let as_they_lie = pack_left(isa, of, rows, 0..rank, left, scratch);
+    let sizes = (rows, cols.len());
+    let as_they_lie = pack_left(isa, of, sizes, 0..rank, left, scratch);
     let (of, cut, width) = (low_rank.right, right_cut::<E::Acc>(isa), cols.len());
     pack(isa, of, cols, 0..rank, cut, right, scratch);
     Narrow {

@@ -1,7 +1,7 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
 //! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
-//! Some kernels read rows of the left operand in place of a panel, `[rows, ROW]`.
+//! Some kernels read rows of the left operand in place of a panel, `[rows, ROW]` or at any stride.
 //! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
 //!
@@ -25,17 +25,22 @@ pub enum Update {
 pub(crate) const ROW: usize = 128;
 /// In its place where it is read as a panel.
 const PANEL: usize = 0;
+/// In its place where each call names it.
+const LYING: usize = 1;
 
-/// The elements from one row of a left operand to the next, and from one step to the next.
-const fn strides(rows: usize, row: usize) -> (usize, usize) {
+/// The elements from one row of a left operand to the next, and from one step to the next; `named`
+/// by the call for rows of any stride.
+const fn strides(rows: usize, row: usize, named: usize) -> (usize, usize) {
     match row {
         PANEL => (1, rows),
+        LYING => (named, 1),
         row => (row, 1),
     }
 }
 
-/// `(depth, left panel or rows, right panel, tile, elements from one row to the next, update)`.
-pub(super) type Kernel<S> = unsafe fn(usize, *const S, *const S, *mut S, usize, Update);
+/// `(depth, left panel or rows and their stride, right panel, tile, elements from one row to the
+/// next, update)`. Only kernels of [`Kernels::of_lying`] read the left stride.
+pub(super) type Kernel<S> = unsafe fn(usize, (*const S, usize), *const S, *mut S, usize, Update);
 
 /// The micro-kernels of one scalar and one instruction set.
 pub(super) struct Kernels<S: 'static> {
@@ -47,6 +52,9 @@ pub(super) struct Kernels<S: 'static> {
     pub table: &'static [[Kernel<S>; 2]],
     /// The same for rows of the left operand, [`ROW`] elements apart.
     pub of_rows: &'static [[Kernel<S>; 2]],
+    /// The same for rows at the stride of the call; none where the rows' addresses would take more
+    /// registers than there are.
+    pub of_lying: &'static [[Kernel<S>; 2]],
 }
 
 /// Kernels with 1 to N rows.
@@ -62,12 +70,12 @@ macro_rules! vector_kernel {
     ($name:ident, $features:literal, $scalar:ty, $lanes:literal,
      $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
         /// # Safety
-        /// The CPU has the features; panels, or rows `LEFT` elements apart, hold `depth` steps; the
-        /// tile has `MR` rows of `NV` vectors.
+        /// The CPU has the features; panels, or rows as far apart as `LEFT` says, hold `depth` steps;
+        /// the tile has `MR` rows of `NV` vectors.
         #[target_feature(enable = $features)]
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
-            mut left: *const $scalar,
+            (mut left, named): (*const $scalar, usize),
             mut right: *const $scalar,
             tile: *mut $scalar,
             stride: usize,
@@ -80,7 +88,7 @@ macro_rules! vector_kernel {
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride).cast());
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride + NV * $lanes - 1).cast());
                 }
-                let (row_stride, step_stride) = strides(MR, LEFT);
+                let (row_stride, step_stride) = strides(MR, LEFT, named);
                 let mut sums = [[$zero(); NV]; MR];
                 for _ in 0..depth {
                     let mut lanes = [$zero(); NV];
@@ -157,17 +165,17 @@ macro_rules! multiply_add {
 macro_rules! portable_kernel {
     ($name:ident, $scalar:ty, $lanes:literal, |$x:ident, $y:ident, $to:ident| $step:expr) => {
         /// # Safety
-        /// Panels, or rows `LEFT` elements apart, hold `depth` steps; the tile has `MR` rows of
-        /// `NV` vectors.
+        /// Panels, or rows as far apart as `LEFT` says, hold `depth` steps; the tile has `MR` rows
+        /// of `NV` vectors.
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
-            left: *const $scalar,
+            (left, named): (*const $scalar, usize),
             right: *const $scalar,
             tile: *mut $scalar,
             stride: usize,
             update: Update,
         ) {
-            let (row_stride, step_stride) = strides(MR, LEFT);
+            let (row_stride, step_stride) = strides(MR, LEFT, named);
             let mut sums = [[[0.0; $lanes]; NV]; MR];
             for k in 0..depth {
                 // SAFETY: step k of both sides.
@@ -215,6 +223,7 @@ static AVX512_F32: Kernels<f32> = Kernels {
     lanes: 16,
     table: table!(avx512_f32, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f32, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_PAIRS: Kernels<f32> = Kernels {
@@ -222,6 +231,7 @@ static AVX512_PAIRS: Kernels<f32> = Kernels {
     lanes: 16,
     table: table!(avx512_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying: &[],
 };
 /// Tiles of the shapes of `AVX512_PAIRS`.
 static MODEL_PAIRS: Kernels<f32> = Kernels {
@@ -229,6 +239,7 @@ static MODEL_PAIRS: Kernels<f32> = Kernels {
     lanes: 16,
     table: table!(model_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(model_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_F64: Kernels<f64> = Kernels {
@@ -236,6 +247,7 @@ static AVX512_F64: Kernels<f64> = Kernels {
     lanes: 8,
     table: table!(avx512_f64, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f64, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F32: Kernels<f32> = Kernels {
@@ -243,6 +255,7 @@ static AVX2_F32: Kernels<f32> = Kernels {
     lanes: 8,
     table: table!(avx2_f32, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f32, ROW: 1 2 3 4 5 6),
+    of_lying: table!(avx2_f32, LYING: 1 2 3 4 5 6),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F64: Kernels<f64> = Kernels {
@@ -250,18 +263,21 @@ static AVX2_F64: Kernels<f64> = Kernels {
     lanes: 4,
     table: table!(avx2_f64, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f64, ROW: 1 2 3 4 5 6),
+    of_lying: table!(avx2_f64, LYING: 1 2 3 4 5 6),
 };
 static PORTABLE_F32: Kernels<f32> = Kernels {
     rows: 4,
     lanes: 4,
     table: table!(portable_f32, PANEL: 1 2 3 4),
     of_rows: table!(portable_f32, ROW: 1 2 3 4),
+    of_lying: table!(portable_f32, LYING: 1 2 3 4),
 };
 static PORTABLE_F64: Kernels<f64> = Kernels {
     rows: 4,
     lanes: 2,
     table: table!(portable_f64, PANEL: 1 2 3 4),
     of_rows: table!(portable_f64, ROW: 1 2 3 4),
+    of_lying: table!(portable_f64, LYING: 1 2 3 4),
 };
 
 /// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them. With

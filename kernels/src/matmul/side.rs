@@ -149,7 +149,16 @@ impl<'a, S: Scalar> Side<'a, S> {
                 let kernel = kernel(S::kernels(self.isa).table, self.isa, a.lanes, b);
                 // SAFETY: the panels hold these steps, the tile whole panels; values of `Isa` come
                 // from detection.
-                unsafe { kernel(steps, left.as_ptr(), columns.as_ptr(), to, stride, update) };
+                unsafe {
+                    kernel(
+                        steps,
+                        (left.as_ptr(), a.lanes),
+                        columns.as_ptr(),
+                        to,
+                        stride,
+                        update,
+                    )
+                };
             }
             before += steps;
         }
@@ -207,7 +216,7 @@ impl<'a, S: Scalar> Side<'a, S> {
             let columns = self.panel(0, all, b, steps.clone());
             let to = to.tile(b);
             let kernel = kernel(S::kernels(self.isa).of_rows, self.isa, count, b);
-            let left = rows[steps.start..].as_ptr();
+            let left = (rows[steps.start..].as_ptr(), ROW);
             let depth = steps.len();
             // SAFETY: the rows and the panel hold these steps, the tile whole panels; values of
             // `Isa` come from detection.

@@ -26,6 +26,11 @@ pub trait Rows<S: Scalar>: Sync {
         scratch: &'a mut [S],
     ) -> (&'a [S], usize);
 
+    /// As [`Rows::window`], where the matrix itself holds `S`.
+    fn own_window(&self, _rows: Range<usize>, _cols: Range<usize>) -> Option<(&[S], usize)> {
+        None
+    }
+
     /// As [`Rows::window`], where the matrix itself holds bf16: its values and their stride.
     fn bf16_window(&self, _rows: Range<usize>, _cols: Range<usize>) -> Option<(&[bf16], usize)> {
         None
@@ -96,8 +101,8 @@ impl<S: Scalar, E: Element> Rows<S> for Dense<'_, E> {
         cols: Range<usize>,
         scratch: &'a mut [S],
     ) -> (&'a [S], usize) {
-        if let Some(data) = same::<E, S>(self.data) {
-            return (&data[rows.start * self.stride + cols.start..], self.stride);
+        if let Some(own) = self.own_window(rows.clone(), cols.clone()) {
+            return own;
         }
         let width = cols.len();
         vectorized(
@@ -112,6 +117,12 @@ impl<S: Scalar, E: Element> Rows<S> for Dense<'_, E> {
             },
         );
         (scratch, width)
+    }
+
+    #[inline]
+    fn own_window(&self, rows: Range<usize>, cols: Range<usize>) -> Option<(&[S], usize)> {
+        let data = same::<E, S>(self.data)?;
+        Some((&data[rows.start * self.stride + cols.start..], self.stride))
     }
 
     #[inline]
@@ -145,6 +156,16 @@ impl<S> Clone for Operand<'_, S> {
 }
 
 impl<S> Copy for Operand<'_, S> {}
+
+/// Rows of a left operand that kernels read from the operand itself, with the elements from one to
+/// the next.
+#[derive(Clone, Copy)]
+pub(super) enum LyingRows<'a, S> {
+    /// By tiles.
+    Tiled(&'a [bf16], usize),
+    /// By vectors.
+    Own(&'a [S], usize),
+}
 
 /// The side of an operand that a product sums over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -204,7 +204,8 @@ where
             ..
         } = portion;
         let (elements, steps) = (self.depth.part(part), self.depth.steps(part));
-        let as_they_lie = pack_left(isa, left, rows.clone(), elements, space.left, space.scratch);
+        let sizes = (rows.clone(), cols.len());
+        let as_they_lie = pack_left(isa, left, sizes, elements, space.left, space.scratch);
         let right_cut = right_cut::<E::Acc>(isa);
         let right: &[E::Acc] = if self.blocking.own_cols() > 0 {
             let elements = self.depth.part(part);

@@ -8,6 +8,7 @@ use half::bf16;
 use super::{Narrow, PANEL_COLS, PackedPart, left_cut, right_cut};
 use crate::element::Element;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
+use crate::matmul::source::LyingRows;
 use crate::matmul::tile::Tile;
 use crate::matmul::tiles::{self, Hints, LeftPanel, RightPanel, TileUnit};
 use crate::matmul::{Scalar, Update};
@@ -95,7 +96,7 @@ impl<S: Scalar> PackedPart<'_, S> {
     fn left_panel(&self, a: Panel, hints: Hints) -> LeftPanel {
         let rows = a.lanes;
         match self.as_they_lie {
-            Some((values, stride)) => {
+            Some(LyingRows::Tiled(values, stride)) => {
                 let values = &values[a.start * stride..];
                 assert!(values.len() >= (rows - 1) * stride + 2 * self.steps);
                 LeftPanel {
@@ -106,7 +107,7 @@ impl<S: Scalar> PackedPart<'_, S> {
                     hints,
                 }
             }
-            None => {
+            _ => {
                 let packed = &self.left[a.start * self.steps..];
                 assert!(packed.len() >= rows * self.steps);
                 LeftPanel {

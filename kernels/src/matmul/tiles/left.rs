@@ -10,15 +10,14 @@ use half::bf16;
 
 use crate::matmul::bf16::{Values, window};
 use crate::matmul::panel::{Cut, Panel, ROW_BYTES, STRIP, TILE_DEPTH, TILE_ROWS, TILE_STEPS};
-use crate::matmul::source::{Operand, Summed};
+use crate::matmul::source::{LyingRows, Operand, Summed};
 use crate::matmul::{Isa, Scalar};
 
 /// Bytes between rows at a multiple of which 16 of them have the same places in a first-level cache
 /// of 64 sets of 12 lines.
 const SAME_PLACE: usize = 2048;
 
-/// The rows `lanes` over `depth` where tiles can be read from the operand itself, and the elements
-/// from one row to the next.
+/// The rows `lanes` over `depth` where tiles can be read from the operand itself.
 ///
 /// Each row of a tile must be one cache line: reading two took three times as long. Rows that have
 /// the same places in a cache drive each other out. A last tile that the depth does not fill would
@@ -27,7 +26,7 @@ pub fn as_they_lie<'a, S: Scalar>(
     operand: Operand<'a, S>,
     lanes: Range<usize>,
     depth: Range<usize>,
-) -> Option<(&'a [bf16], usize)> {
+) -> Option<LyingRows<'a, S>> {
     let (rows, width) = (lanes.len(), depth.len());
     if operand.summed == Summed::Rows || rows == 0 || !width.is_multiple_of(TILE_DEPTH) {
         return None;
@@ -38,7 +37,7 @@ pub fn as_they_lie<'a, S: Scalar>(
     let mut lines = [values.as_ptr().addr(), row_bytes].into_iter();
     let are_lines = lines.all(|at| at.is_multiple_of(ROW_BYTES));
     let are_apart = rows == 1 || !row_bytes.is_multiple_of(SAME_PLACE);
-    (is_there && are_lines && are_apart).then_some((values, stride))
+    (is_there && are_lines && are_apart).then_some(LyingRows::Tiled(values, stride))
 }
 
 /// Packs the rows `lanes` over `depth` of `operand` into `out`, panel after panel.

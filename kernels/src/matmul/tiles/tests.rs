@@ -7,6 +7,7 @@ use crate::element::Element;
 use crate::matmul::bf16::tests::{Bits, alike};
 use crate::matmul::bf16_model::round;
 use crate::matmul::panel::{Cut, STRIP, TILE_DEPTH};
+use crate::matmul::source::LyingRows;
 use crate::matmul::tests::{add_tile, numbers};
 use crate::matmul::{Dense, Isa, Operand};
 
@@ -130,7 +131,10 @@ fn rows_are_read_as_they_lie_where_they_are_whole_lines() {
         let matrix = Dense::strided(&all[first..], 3, depth, stride);
         let operand = Operand::<f32>::over_cols(&matrix);
         let rows = left::as_they_lie(operand, 1..3, 0..depth);
-        rows.map(|(values, stride)| (values.as_ptr().addr(), stride))
+        rows.map(|rows| match rows {
+            LyingRows::Tiled(values, stride) => (values.as_ptr().addr(), stride),
+            LyingRows::Own(..) => panic!("not bf16"),
+        })
     };
     let at = all[line..].as_ptr().addr() + 2 * 128;
     assert_eq!(found(line, 64, 128), Some((at, 128)));
