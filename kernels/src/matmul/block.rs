@@ -143,11 +143,20 @@ fn as_they_lie<'a, S: Scalar>(
     depth: Range<usize>,
 ) -> Option<LyingRows<'a, S>> {
     let are_read = cols <= FEW_COLS && !S::kernels(isa).of_lying.is_empty();
-    if !are_read || operand.summed == Summed::Rows {
+    if !are_read || depth.is_empty() {
         return None;
     }
-    let (values, stride) = operand.source.own_window(rows, depth)?;
-    Some(LyingRows::Own(values, stride))
+    let (values, strides) = match operand.summed {
+        Summed::Cols => {
+            let (values, stride) = operand.source.own_window(rows, depth)?;
+            (values, [stride, 1])
+        }
+        Summed::Rows => {
+            let (values, stride) = operand.source.own_window(depth, rows)?;
+            (values, [1, stride])
+        }
+    };
+    Some(LyingRows::Own(values, strides))
 }
 
 impl<S: Scalar> PackedPart<'_, S> {
@@ -220,15 +229,15 @@ impl<S: Scalar> PackedPart<'_, S> {
         let (isa, steps) = (self.isa, self.steps);
         let kernels = S::kernels(isa);
         let (table, left) = match self.as_they_lie {
-            Some(LyingRows::Own(values, stride)) => {
-                let values = &values[a.start * stride..];
-                debug_assert!(values.len() >= (a.lanes - 1) * stride + steps);
-                (kernels.of_lying, (values.as_ptr(), stride))
+            Some(LyingRows::Own(values, [row, step])) => {
+                let values = &values[a.start * row..];
+                debug_assert!(values.len() > (a.lanes - 1) * row + (steps - 1) * step);
+                (kernels.of_lying, (values.as_ptr(), [row, step]))
             }
             _ => {
                 let panel = &self.left[a.start * steps..];
                 debug_assert!(panel.len() >= a.lanes * steps);
-                (kernels.table, (panel.as_ptr(), a.lanes))
+                (kernels.table, (panel.as_ptr(), [1, a.lanes]))
             }
         };
         let right = &self.right[b.start * steps..];

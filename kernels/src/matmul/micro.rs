@@ -1,7 +1,7 @@
 //! Two packed panels -> their product, added into a small tile of the output held in registers.
 //!
 //! A panel of the left operand is `[depth, rows]`, of the right one `[depth, vectors x lanes]`.
-//! Some kernels read rows of the left operand in place of a panel, `[rows, ROW]` or at any stride.
+//! Some kernels read rows of the left operand in place of a panel, `[rows, ROW]` or at any strides.
 //! Every element of the tile is one chain of fused multiply-adds over the depth. So its bits depend
 //! neither on the tile's size nor on the vectors' width.
 //!
@@ -27,20 +27,24 @@ pub(crate) const ROW: usize = 128;
 const PANEL: usize = 0;
 /// In its place where each call names it.
 const LYING: usize = 1;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
-/// The elements from one row of a left operand to the next, and from one step to the next; `named`
-/// by the call for rows of any stride.
-const fn strides(rows: usize, row: usize, named: usize) -> (usize, usize) {
+/// The elements from one row of a left operand to the next, and from one step to the next.
+pub(super) type Strides = [usize; 2];
+
+/// Those of a kernel of `rows` rows whose call names `named`.
+const fn strides(rows: usize, row: usize, named: Strides) -> Strides {
     match row {
-        PANEL => (1, rows),
-        LYING => (named, 1),
-        row => (row, 1),
+        PANEL => [1, rows],
+        LYING => named,
+        row => [row, 1],
     }
 }
 
-/// `(depth, left panel or rows and their stride, right panel, tile, elements from one row to the
-/// next, update)`. Only kernels of [`Kernels::of_lying`] read the left stride.
-pub(super) type Kernel<S> = unsafe fn(usize, (*const S, usize), *const S, *mut S, usize, Update);
+/// `(depth, left panel or rows, right panel, tile, elements from one row to the next, update)`. Only
+/// kernels of [`Kernels::of_lying`] read the strides of the left operand.
+pub(super) type Kernel<S> = unsafe fn(usize, (*const S, Strides), *const S, *mut S, usize, Update);
 
 /// The micro-kernels of one scalar and one instruction set.
 pub(super) struct Kernels<S: 'static> {
@@ -52,7 +56,7 @@ pub(super) struct Kernels<S: 'static> {
     pub table: &'static [[Kernel<S>; 2]],
     /// The same for rows of the left operand, [`ROW`] elements apart.
     pub of_rows: &'static [[Kernel<S>; 2]],
-    /// The same for rows at the stride of the call; none where the rows' addresses would take more
+    /// The same for rows at the strides of the call; none where the rows' addresses would take more
     /// registers than there are.
     pub of_lying: &'static [[Kernel<S>; 2]],
 }
@@ -75,7 +79,7 @@ macro_rules! vector_kernel {
         #[target_feature(enable = $features)]
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
-            (mut left, named): (*const $scalar, usize),
+            (mut left, named): (*const $scalar, Strides),
             mut right: *const $scalar,
             tile: *mut $scalar,
             stride: usize,
@@ -88,9 +92,15 @@ macro_rules! vector_kernel {
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride).cast());
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride + NV * $lanes - 1).cast());
                 }
-                let (row_stride, step_stride) = strides(MR, LEFT, named);
+                let [row_stride, step_stride] = strides(MR, LEFT, named);
                 let mut sums = [[$zero(); NV]; MR];
                 for _ in 0..depth {
+                    if LEFT == LYING {
+                        // The next line: of this row, or of the next rows where they are columns.
+                        _mm_prefetch::<_MM_HINT_T0>(
+                            left.wrapping_add(LINE / size_of::<$scalar>()).cast(),
+                        );
+                    }
                     let mut lanes = [$zero(); NV];
                     for v in 0..NV {
                         lanes[v] = $load(right.add(v * $lanes));
@@ -101,7 +111,7 @@ macro_rules! vector_kernel {
                             sums[row][v] = $fma(x, lanes[v], sums[row][v]);
                         }
                     }
-                    left = left.add(step_stride);
+                    left = left.wrapping_add(step_stride);
                     right = right.add(NV * $lanes);
                 }
                 for row in 0..MR {
@@ -169,13 +179,13 @@ macro_rules! portable_kernel {
         /// of `NV` vectors.
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
-            (left, named): (*const $scalar, usize),
+            (left, named): (*const $scalar, Strides),
             right: *const $scalar,
             tile: *mut $scalar,
             stride: usize,
             update: Update,
         ) {
-            let (row_stride, step_stride) = strides(MR, LEFT, named);
+            let [row_stride, step_stride] = strides(MR, LEFT, named);
             let mut sums = [[[0.0; $lanes]; NV]; MR];
             for k in 0..depth {
                 // SAFETY: step k of both sides.

@@ -152,7 +152,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                 unsafe {
                     kernel(
                         steps,
-                        (left.as_ptr(), a.lanes),
+                        (left.as_ptr(), [1, a.lanes]),
                         columns.as_ptr(),
                         to,
                         stride,
@@ -216,7 +216,7 @@ impl<'a, S: Scalar> Side<'a, S> {
             let columns = self.panel(0, all, b, steps.clone());
             let to = to.tile(b);
             let kernel = kernel(S::kernels(self.isa).of_rows, self.isa, count, b);
-            let left = (rows[steps.start..].as_ptr(), ROW);
+            let left = (rows[steps.start..].as_ptr(), [ROW, 1]);
             let depth = steps.len();
             // SAFETY: the rows and the panel hold these steps, the tile whole panels; values of
             // `Isa` come from detection.
