@@ -20,12 +20,12 @@ use training::{Training, names, refused, trained};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Steps of a run that is stopped after a few of them; all would take some seconds.
-const STEPS: usize = 3600;
+const STEPS: usize = 1800;
 
 /// A run of `STEPS` steps that saves nothing unless signalled.
 fn long(more: &str) -> Training {
     Training::new(&format!(
-        "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=1500 {more}",
+        "--set run.epochs={} --set run.save_every=100000 --set run.eval_every=750 {more}",
         STEPS / 3
     ))
 }
