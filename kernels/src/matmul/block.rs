@@ -7,9 +7,10 @@ mod tiled;
 use std::ops::Range;
 
 use super::depth::{DEPTH, Depth};
+use super::lying_rows::LyingRows;
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
-use super::source::{LyingRows, Operand, Summed};
+use super::source::Operand;
 use super::tile::Tile;
 use super::tiles::{self, Hints, TileModel};
 use super::{Isa, Scalar, Update};
@@ -23,9 +24,6 @@ const MICRO_ROWS: usize = 14;
 pub(super) const PANEL_COLS: usize = 32;
 /// Most rows of a panel.
 pub(crate) const PANEL_ROWS: usize = TILED_ROWS;
-/// Most columns for which rows are not packed: packing them takes as long as multiplying them by
-/// one panel.
-const FEW_COLS: usize = 2 * PANEL_COLS;
 /// Columns whose panels stay in the second-level cache while rows are multiplied by them.
 pub(super) const GROUP_COLS: usize = 8 * PANEL_COLS;
 /// The same for tiles: a panel of rows stays in the first-level cache for so many columns.
@@ -127,36 +125,12 @@ pub(super) fn pack_left<'a, S: Scalar>(
     let lying = if isa.has_tiles() {
         tiles::left::as_they_lie(operand, rows.clone(), depth.clone())
     } else {
-        as_they_lie(isa, operand, (rows.clone(), cols), depth.clone())
+        LyingRows::of(isa, operand, (rows.clone(), cols), depth.clone())
     };
     if lying.is_none() {
         pack(isa, operand, rows, depth, left_cut::<S>(isa), out, scratch);
     }
     lying
-}
-
-/// The rows of an operand where kernels read them faster than they are packed.
-fn as_they_lie<'a, S: Scalar>(
-    isa: Isa,
-    operand: Operand<'a, S>,
-    (rows, cols): (Range<usize>, usize),
-    depth: Range<usize>,
-) -> Option<LyingRows<'a, S>> {
-    let are_read = cols <= FEW_COLS && !S::kernels(isa).of_lying.is_empty();
-    if !are_read || depth.is_empty() {
-        return None;
-    }
-    let (values, strides) = match operand.summed {
-        Summed::Cols => {
-            let (values, stride) = operand.source.own_window(rows, depth)?;
-            (values, [stride, 1])
-        }
-        Summed::Rows => {
-            let (values, stride) = operand.source.own_window(depth, rows)?;
-            (values, [1, stride])
-        }
-    };
-    Some(LyingRows::Own(values, strides))
 }
 
 impl<S: Scalar> PackedPart<'_, S> {

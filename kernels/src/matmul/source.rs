@@ -5,7 +5,6 @@ use std::ops::Range;
 use half::bf16;
 
 use super::Scalar;
-use super::micro::Strides;
 use super::nibbles::Nibbles;
 use crate::element::{Element, convert_real};
 use crate::simd::vectorized;
@@ -157,15 +156,6 @@ impl<S> Clone for Operand<'_, S> {
 }
 
 impl<S> Copy for Operand<'_, S> {}
-
-/// Rows of a left operand that kernels read from the operand itself.
-#[derive(Clone, Copy)]
-pub(super) enum LyingRows<'a, S> {
-    /// By tiles, with the elements from one row to the next.
-    Tiled(&'a [bf16], usize),
-    /// By vectors, with the elements from one row and from one step to the next.
-    Own(&'a [S], Strides),
-}
 
 /// The side of an operand that a product sums over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

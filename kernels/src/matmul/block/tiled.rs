@@ -7,8 +7,8 @@ use half::bf16;
 
 use super::{Narrow, PANEL_COLS, PackedPart, left_cut, right_cut};
 use crate::element::Element;
+use crate::matmul::lying_rows::LyingRows;
 use crate::matmul::panel::{Panel, ROW_BYTES, TILED_ROWS};
-use crate::matmul::source::LyingRows;
 use crate::matmul::tile::Tile;
 use crate::matmul::tiles::{self, Hints, LeftPanel, RightPanel, TileUnit};
 use crate::matmul::{Scalar, Update};

@@ -9,8 +9,9 @@ use std::ops::Range;
 use half::bf16;
 
 use crate::matmul::bf16::{Values, window};
+use crate::matmul::lying_rows::LyingRows;
 use crate::matmul::panel::{Cut, Panel, ROW_BYTES, STRIP, TILE_DEPTH, TILE_ROWS, TILE_STEPS};
-use crate::matmul::source::{LyingRows, Operand, Summed};
+use crate::matmul::source::{Operand, Summed};
 use crate::matmul::{Isa, Scalar};
 
 /// Bytes between rows at a multiple of which 16 of them have the same places in a first-level cache

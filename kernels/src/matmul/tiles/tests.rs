@@ -6,8 +6,8 @@ use super::*;
 use crate::element::Element;
 use crate::matmul::bf16::tests::{Bits, alike};
 use crate::matmul::bf16_model::round;
+use crate::matmul::lying_rows::LyingRows;
 use crate::matmul::panel::{Cut, STRIP, TILE_DEPTH};
-use crate::matmul::source::LyingRows;
 use crate::matmul::tests::{add_tile, numbers};
 use crate::matmul::{Dense, Isa, Operand};
 

@@ -1,0 +1,105 @@
+//! Rows of a left operand that kernels read from the operand itself: a panel of them is not packed.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::micro::Strides;
+use super::source::{Operand, Summed};
+use super::{Isa, Scalar};
+
+/// Most columns for which rows are not packed: packing them takes as long as multiplying them by
+/// one panel.
+const FEW_COLS: usize = 64;
+
+/// The rows.
+#[derive(Clone, Copy)]
+pub(super) enum LyingRows<'a, S> {
+    /// For vectors, with the elements from one row and from one step to the next.
+    Own(&'a [S], Strides),
+    /// For tiles, with the elements from one row to the next.
+    Tiled(&'a [bf16], usize),
+}
+
+impl<'a, S: Scalar> LyingRows<'a, S> {
+    /// The rows of an operand where kernels of vectors read them, which `cols` columns are
+    /// multiplied by, faster than they are packed.
+    ///
+    /// Of bf16, those that are summed over columns would be read no faster: each number is widened
+    /// by instructions of its own.
+    pub fn of(
+        isa: Isa,
+        operand: Operand<'a, S>,
+        (rows, cols): (Range<usize>, usize),
+        depth: Range<usize>,
+    ) -> Option<Self> {
+        let are_read = cols <= FEW_COLS && !S::kernels(isa).of_lying.is_empty();
+        if !are_read || depth.is_empty() {
+            return None;
+        }
+        let (values, strides) = match operand.summed {
+            Summed::Cols => {
+                let (values, stride) = operand.source.own_window(rows, depth)?;
+                (values, [stride, 1])
+            }
+            Summed::Rows => {
+                let (values, stride) = operand.source.own_window(depth, rows)?;
+                (values, [1, stride])
+            }
+        };
+        Some(LyingRows::Own(values, strides))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::Element;
+    use crate::matmul::tests::numbers;
+    use crate::matmul::{Dense, Update, multiply_into, space};
+
+    const ROWS: usize = 13;
+    const DEPTH: usize = 300;
+    /// Elements from one row of the operand to the next.
+    const STRIDE: usize = 320;
+    const MANY: usize = FEW_COLS + 7;
+
+    /// `left right` with the first `cols` columns of `right`, `[DEPTH, MANY]`.
+    fn product(isa: Isa, left: Operand<'_, f32>, right: &[f32], cols: usize) -> Vec<f32> {
+        let right = Dense::strided(right, DEPTH, cols, MANY);
+        let mut out = vec![f32::NAN; ROWS * cols];
+        let sides = (left, Operand::over_rows(&right));
+        let mut memory = vec![f32::NAN; space::<f32>()];
+        multiply_into(isa, sides, (&mut out, cols), Update::Overwrite, &mut memory);
+        out
+    }
+
+    /// Checks a left operand of `E`, which kernels of some sets read.
+    fn check<E: Element>(isa: Isa, reads: impl Fn(Isa) -> bool) {
+        let (values, right) = (numbers::<E>(DEPTH * STRIDE, 1), numbers(DEPTH * MANY, 2));
+        let along = Dense::strided(&values, ROWS, DEPTH, STRIDE);
+        let across = Dense::strided(&values, DEPTH, ROWS, STRIDE);
+        for left in [Operand::over_cols(&along), Operand::over_rows(&across)] {
+            let lies = |cols| LyingRows::of(isa, left, (0..ROWS, cols), 0..DEPTH).is_some();
+            assert!(!lies(MANY));
+            assert_eq!(lies(FEW_COLS), reads(isa), "{isa:?}, {}", E::DTYPE);
+            let packed = product(isa, left, &right, MANY);
+            for cols in [1, 16, 33, FEW_COLS] {
+                let lying = product(isa, left, &right, cols);
+                for (row, (lying, packed)) in
+                    lying.chunks(cols).zip(packed.chunks(MANY)).enumerate()
+                {
+                    assert_eq!(lying, &packed[..cols], "{isa:?}, {}, row {row}", E::DTYPE);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_the_same_products_where_they_lie_as_packed() {
+        for &isa in Isa::available().iter().filter(|isa| !isa.has_tiles()) {
+            check::<f32>(isa, |isa| matches!(isa, Isa::Avx2 | Isa::Portable));
+            check::<bf16>(isa, |_| false);
+        }
+    }
+}
