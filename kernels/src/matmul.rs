@@ -26,6 +26,7 @@ mod detect;
 mod few_rows;
 mod isa;
 mod low_rank;
+mod lying_cols;
 mod lying_rows;
 mod many_rows;
 mod micro;

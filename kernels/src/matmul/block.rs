@@ -7,6 +7,7 @@ mod tiled;
 use std::ops::Range;
 
 use super::depth::{DEPTH, Depth};
+use super::lying_cols::LyingCols;
 use super::lying_rows::LyingRows;
 use super::pack::pack;
 use super::panel::{Cut, Panel, STRIP, TAIL, TILED_ROWS};
@@ -62,6 +63,8 @@ pub(super) struct PackedPart<'a, S> {
     pub rows: usize,
     /// Panels of the columns, cut by [`right_cut`].
     pub right: &'a [S],
+    /// The columns themselves, where they are read in place of panels.
+    pub lying_cols: Option<LyingCols<'a, S>>,
     /// Number of columns.
     pub cols: usize,
     /// Steps of the part.
@@ -214,8 +217,18 @@ impl<S: Scalar> PackedPart<'_, S> {
                 (kernels.table, (panel.as_ptr(), [1, a.lanes]))
             }
         };
-        let right = &self.right[b.start * steps..];
-        debug_assert!(right.len() >= b.stride * steps);
+        let (table, left, right) = match self.lying_cols {
+            Some(LyingCols(values, stride)) => {
+                let values = &values[b.start..];
+                debug_assert!(values.len() >= (steps - 1) * stride + b.stride);
+                (kernels.of_lying_cols, (left.0, [1, stride]), values)
+            }
+            None => {
+                let panel = &self.right[b.start * steps..];
+                debug_assert!(panel.len() >= b.stride * steps);
+                (table, left, panel)
+            }
+        };
         let kernel = table[a.lanes - 1][b.stride / kernels.lanes - 1];
         // SAFETY: the rows and panels of these sides; the tile is the caller's.
         unsafe {
@@ -314,6 +327,7 @@ pub(crate) fn multiply_into<S: Scalar>(
                     as_they_lie,
                     rows: some_rows.len(),
                     right: packed_right,
+                    lying_cols: None,
                     cols: some_cols.len(),
                     steps,
                     hints: Hints::default(),
@@ -329,7 +343,8 @@ pub(crate) fn multiply_into<S: Scalar>(
     }
 }
 
-/// One micro-tile by `kernel`; where it is narrower than its panel, through `edge`, if there is one.
+/// One micro-tile by `kernel`; where it is narrower than its panel, through `edge`, if there is
+/// one.
 ///
 /// # Safety
 /// `kernel` writes the panels' lanes as rows and columns; `tile` has them, without an `edge` the

@@ -57,6 +57,7 @@ where
             as_they_lie,
             rows: count,
             right,
+            lying_cols: None,
             cols: width,
             steps,
             hints: Hints::default(),

@@ -25,25 +25,29 @@ pub enum Update {
 pub(crate) const ROW: usize = 128;
 /// In its place where it is read as a panel.
 const PANEL: usize = 0;
-/// In its place where each call names it.
+/// In its place where each call names the left operand's strides.
 const LYING: usize = 1;
+/// In its place where the left operand is a panel and each call names the right one's strides.
+const COLS: usize = 2;
 /// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// The elements from one row of a left operand to the next, and from one step to the next.
+/// The elements from one row of a left operand, or column of a right one, to the next, and from one
+/// step to the next.
 pub(super) type Strides = [usize; 2];
 
-/// Those of a kernel of `rows` rows whose call names `named`.
+/// Those of the left operand of a kernel of `rows` rows whose call names `named`.
 const fn strides(rows: usize, row: usize, named: Strides) -> Strides {
     match row {
-        PANEL => [1, rows],
+        PANEL | COLS => [1, rows],
         LYING => named,
         row => [row, 1],
     }
 }
 
-/// `(depth, left panel or rows, right panel, tile, elements from one row to the next, update)`. Only
-/// kernels of [`Kernels::of_lying`] read the strides of the left operand.
+/// `(depth, left panel or rows and the strides of what lies, right panel or columns, tile, elements
+/// from one row to the next, update)`. Only kernels of operands that lie read their strides.
 pub(super) type Kernel<S> = unsafe fn(usize, (*const S, Strides), *const S, *mut S, usize, Update);
 
 /// The micro-kernels of one scalar and one instruction set.
@@ -59,6 +63,8 @@ pub(super) struct Kernels<S: 'static> {
     /// The same for rows at the strides of the call; none where the rows' addresses would take more
     /// registers than there are.
     pub of_lying: &'static [[Kernel<S>; 2]],
+    /// The same for panels of rows, and columns of the right operand at the strides of the call.
+    pub of_lying_cols: &'static [[Kernel<S>; 2]],
 }
 
 /// Kernels with 1 to N rows.
@@ -74,8 +80,8 @@ macro_rules! vector_kernel {
     ($name:ident, $features:literal, $scalar:ty, $lanes:literal,
      $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
         /// # Safety
-        /// The CPU has the features; panels, or rows as far apart as `LEFT` says, hold `depth` steps;
-        /// the tile has `MR` rows of `NV` vectors.
+        /// The CPU has the features; panels, or rows as far apart as `LEFT` says, hold `depth`
+        /// steps; the tile has `MR` rows of `NV` vectors.
         #[target_feature(enable = $features)]
         unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
             depth: usize,
@@ -93,6 +99,7 @@ macro_rules! vector_kernel {
                     _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride + NV * $lanes - 1).cast());
                 }
                 let [row_stride, step_stride] = strides(MR, LEFT, named);
+                let right_step = if LEFT == COLS { named[1] } else { NV * $lanes };
                 let mut sums = [[$zero(); NV]; MR];
                 for _ in 0..depth {
                     if LEFT == LYING {
@@ -100,6 +107,10 @@ macro_rules! vector_kernel {
                         _mm_prefetch::<_MM_HINT_T0>(
                             left.wrapping_add(LINE / size_of::<$scalar>()).cast(),
                         );
+                    }
+                    if LEFT == COLS {
+                        // The next columns.
+                        _mm_prefetch::<_MM_HINT_T0>(right.wrapping_add(NV * $lanes).cast());
                     }
                     let mut lanes = [$zero(); NV];
                     for v in 0..NV {
@@ -112,7 +123,7 @@ macro_rules! vector_kernel {
                         }
                     }
                     left = left.wrapping_add(step_stride);
-                    right = right.add(NV * $lanes);
+                    right = right.wrapping_add(right_step);
                 }
                 for row in 0..MR {
                     for v in 0..NV {
@@ -186,13 +197,14 @@ macro_rules! portable_kernel {
             update: Update,
         ) {
             let [row_stride, step_stride] = strides(MR, LEFT, named);
+            let right_step = if LEFT == COLS { named[1] } else { NV * $lanes };
             let mut sums = [[[0.0; $lanes]; NV]; MR];
             for k in 0..depth {
                 // SAFETY: step k of both sides.
                 let (xs, lanes): ([$scalar; MR], _) = unsafe {
                     (
                         std::array::from_fn(|row| *left.add(k * step_stride + row * row_stride)),
-                        &*right.add(k * NV * $lanes).cast::<[[$scalar; $lanes]; NV]>(),
+                        &*right.add(k * right_step).cast::<[[$scalar; $lanes]; NV]>(),
                     )
                 };
                 for row in 0..MR {
@@ -234,6 +246,7 @@ static AVX512_F32: Kernels<f32> = Kernels {
     table: table!(avx512_f32, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f32, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
+    of_lying_cols: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_PAIRS: Kernels<f32> = Kernels {
@@ -242,6 +255,7 @@ static AVX512_PAIRS: Kernels<f32> = Kernels {
     table: table!(avx512_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
+    of_lying_cols: &[],
 };
 /// Tiles of the shapes of `AVX512_PAIRS`.
 static MODEL_PAIRS: Kernels<f32> = Kernels {
@@ -250,6 +264,7 @@ static MODEL_PAIRS: Kernels<f32> = Kernels {
     table: table!(model_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(model_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
+    of_lying_cols: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_F64: Kernels<f64> = Kernels {
@@ -258,6 +273,7 @@ static AVX512_F64: Kernels<f64> = Kernels {
     table: table!(avx512_f64, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f64, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
+    of_lying_cols: &[],
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F32: Kernels<f32> = Kernels {
@@ -266,6 +282,7 @@ static AVX2_F32: Kernels<f32> = Kernels {
     table: table!(avx2_f32, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f32, ROW: 1 2 3 4 5 6),
     of_lying: table!(avx2_f32, LYING: 1 2 3 4 5 6),
+    of_lying_cols: table!(avx2_f32, COLS: 1 2 3 4 5 6),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F64: Kernels<f64> = Kernels {
@@ -274,6 +291,7 @@ static AVX2_F64: Kernels<f64> = Kernels {
     table: table!(avx2_f64, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f64, ROW: 1 2 3 4 5 6),
     of_lying: table!(avx2_f64, LYING: 1 2 3 4 5 6),
+    of_lying_cols: table!(avx2_f64, COLS: 1 2 3 4 5 6),
 };
 static PORTABLE_F32: Kernels<f32> = Kernels {
     rows: 4,
@@ -281,6 +299,7 @@ static PORTABLE_F32: Kernels<f32> = Kernels {
     table: table!(portable_f32, PANEL: 1 2 3 4),
     of_rows: table!(portable_f32, ROW: 1 2 3 4),
     of_lying: table!(portable_f32, LYING: 1 2 3 4),
+    of_lying_cols: table!(portable_f32, COLS: 1 2 3 4),
 };
 static PORTABLE_F64: Kernels<f64> = Kernels {
     rows: 4,
@@ -288,6 +307,7 @@ static PORTABLE_F64: Kernels<f64> = Kernels {
     table: table!(portable_f64, PANEL: 1 2 3 4),
     of_rows: table!(portable_f64, ROW: 1 2 3 4),
     of_lying: table!(portable_f64, LYING: 1 2 3 4),
+    of_lying_cols: table!(portable_f64, COLS: 1 2 3 4),
 };
 
 /// The f32 kernels of `isa`; those for pairs of bf16 where it has instructions for them. With

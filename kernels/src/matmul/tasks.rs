@@ -13,6 +13,7 @@ use super::blocking::{Blocking, Unit, task_rows};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
 use super::low_rank;
+use super::lying_cols::LyingCols;
 use super::pack::pack;
 use super::panel::{Panel, ROW_BYTES, STRIP, TAIL};
 use super::pipeline::BUFFERS;
@@ -207,10 +208,17 @@ where
         let sizes = (rows.clone(), cols.len());
         let as_they_lie = pack_left(isa, left, sizes, elements, space.left, space.scratch);
         let right_cut = right_cut::<E::Acc>(isa);
+        let mut lying_cols = None;
         let right: &[E::Acc] = if self.blocking.own_cols() > 0 {
             let elements = self.depth.part(part);
+            if as_they_lie.is_none() {
+                let sizes = (rows.len(), cols.clone());
+                lying_cols = LyingCols::of(isa, right, sizes, elements.clone());
+            }
             let (own, scratch) = (&mut *space.right, &mut *space.scratch);
-            pack(isa, right, cols.clone(), elements, right_cut, own, scratch);
+            if lying_cols.is_none() {
+                pack(isa, right, cols.clone(), elements, right_cut, own, scratch);
+            }
             own
         } else {
             let first = self.place(*unit_idx, unit, part, cols.start);
@@ -224,6 +232,7 @@ where
             as_they_lie,
             rows: rows.len(),
             right,
+            lying_cols,
             cols: cols.len(),
             steps,
             hints: Hints {

@@ -60,6 +60,7 @@ where
                 as_they_lie: None,
                 rows,
                 right: memory.packed,
+                lying_cols: None,
                 cols: cols.len(),
                 steps: depth.steps(part),
                 hints: Hints::default(),
