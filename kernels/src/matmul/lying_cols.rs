@@ -43,8 +43,9 @@ mod tests {
     use super::*;
     use crate::matmul::tests::numbers;
     use crate::matmul::threads::Threads;
-    use crate::matmul::workspace_bytes;
-    use crate::matmul::{Combine, Dense, Output, Update, matmul, multiply_into, space};
+    use crate::matmul::{
+        Combine, Dense, Output, Update, matmul, multiply_into, space, workspace_bytes,
+    };
 
     const DEPTH: usize = 300;
     /// Elements from one row of the operand to the next.

@@ -30,8 +30,7 @@ const LYING: usize = 1;
 /// In its place where the left operand is a panel and each call names the right one's strides.
 const COLS: usize = 2;
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// The elements from one row of a left operand, or column of a right one, to the next, and from one
 /// step to the next.

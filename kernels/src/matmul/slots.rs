@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use espalier_interface::Services;
 
 use super::Scalar;
+use super::micro::LINE;
 use crate::split::Parts;
-
-/// Bytes of a cache line, to which shares are aligned.
-const LINE: usize = 64;
 
 /// Bytes of workspace that give `threads` threads `share` elements of `S` each, and all of them
 /// `shared`.
