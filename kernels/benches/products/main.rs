@@ -3,8 +3,8 @@
 //!
 //! Contestants alternate, and the clock is the thread's CPU time, so that a busy machine changes
 //! the ratios little: `cargo bench -p espalier-kernels`. With the word `step`, the products of a
-//! training step alone, on each instruction set, on one thread and on all (with `widest` by the
-//! widest set, with one such as `768x2048` of this weight); with the word `row`, those of one row
+//! training step alone, on each instruction set, on one thread and on all (with `fastest` by the
+//! fastest set, with one such as `768x2048` of this weight); with the word `row`, those of one row
 //! and of a few; with the word `attention`, attention alone.
 #![allow(clippy::print_stdout)] // A benchmark prints its figures.
 #![allow(unsafe_code)] // Calls of the gemm crate and of the clock.

@@ -120,7 +120,7 @@ impl<E: Element<Acc = f32>> Layer<E> {
     }
 }
 
-/// Prints a line a shape, dtype and instruction set; with the word `widest` for the widest alone,
+/// Prints a line a shape, dtype and instruction set; with the word `fastest` for the fastest alone,
 /// with one such as `768x2048` for this weight.
 pub fn run() {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
@@ -151,7 +151,7 @@ fn compare(size: [usize; 2], threads: usize) {
     let (packed, on) = (Packed(&weight), Threads(threads));
     // Instructions for bf16 serve no other dtype.
     let all = Isa::available();
-    let all = if std::env::args().any(|word| word == "widest") {
+    let all = if std::env::args().any(|word| word == "fastest") {
         &all[..1]
     } else {
         all
@@ -162,7 +162,7 @@ fn compare(size: [usize; 2], threads: usize) {
         .filter(|&(isa, dtype)| isa.serving(dtype) == isa)
         .collect();
     let mut least = vec![[f64::INFINITY; 5]; contests.len()];
-    // The widest takes a second a turn.
+    // Each takes a second a turn or more.
     for _ in 0..if n == 4096 { TURNS / 3 } else { TURNS } {
         for (&(isa, dtype), least) in contests.iter().zip(&mut least) {
             let secs = match dtype {

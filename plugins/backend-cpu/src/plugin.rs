@@ -17,7 +17,7 @@ const CPU: Component = Component {
             kind: OptionKind::TEXT,
             default: "null",
             range: "avx512+amx-bf16, avx512+bf16, avx512, avx2, portable",
-            doc: "instruction set of products, of those that this processor has; unset: the widest",
+            doc: "instruction set of products, of those that this processor has; unset: the fastest",
         },
     ],
     capabilities: &[("compute", "bf16,f32,f64")],

@@ -11,10 +11,10 @@ fn cutting_a_product_changes_no_bit() {
     fn check<E: Element<Acc = f32>>([m, n, k]: [usize; 3]) {
         let (a, b) = (numbers::<bf16>(m * k, 1), numbers::<E>(n * k, 2));
         let (bias, before) = (numbers::<f32>(n, 3), numbers::<E>(m * n, 4));
-        let widest = Isa::detect();
+        let fastest = Isa::detect();
         for isa in [
-            widest.serving(E::DTYPE),
-            widest.vectors(),
+            fastest.serving(E::DTYPE),
+            fastest.vectors(),
             Isa::AmxModel.serving(E::DTYPE),
         ] {
             let sides = (Dense::new(&a, m, k), Dense::new(&b, n, k));
