@@ -29,6 +29,10 @@ const PANEL: usize = 0;
 const LYING: usize = 1;
 /// In its place where the left operand is a panel and each call names the right one's strides.
 const COLS: usize = 2;
+/// Bytes between what kernels with AVX-512 read and ask for: a page, since a processor asks by
+/// itself for lines of the same page alone. Panels lie in the second-level cache or beyond.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 4096;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
@@ -73,10 +77,11 @@ macro_rules! table {
     };
 }
 
-/// A micro-kernel in intrinsics.
+/// A micro-kernel in intrinsics, which asks for the right panel's elements `$ahead` of those that
+/// it reads; for none with 0.
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector_kernel {
-    ($name:ident, $features:literal, $scalar:ty, $lanes:literal,
+    ($name:ident, $features:literal, $scalar:ty, $lanes:literal, $ahead:expr,
      $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
         /// # Safety
         /// The CPU has the features; panels, or rows as far apart as `LEFT` says, hold `depth`
@@ -114,6 +119,10 @@ macro_rules! vector_kernel {
                     let mut lanes = [$zero(); NV];
                     for v in 0..NV {
                         lanes[v] = $load(right.add(v * $lanes));
+                        if LEFT != COLS && $ahead > 0 {
+                            let later = right.wrapping_add(v * $lanes + $ahead);
+                            _mm_prefetch::<_MM_HINT_T0>(later.cast());
+                        }
                     }
                     for row in 0..MR {
                         let x = $splat(*left.add(row * row_stride));
@@ -140,20 +149,20 @@ macro_rules! vector_kernel {
 }
 
 #[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_f32, "avx512f", f32, 16,
+vector_kernel!(avx512_f32, "avx512f", f32, 16, AHEAD / size_of::<f32>(),
     _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_fmadd_ps _mm512_add_ps);
 #[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_f64, "avx512f", f64, 8,
+vector_kernel!(avx512_f64, "avx512f", f64, 8, AHEAD / size_of::<f64>(),
     _mm512_setzero_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_fmadd_pd _mm512_add_pd);
 #[cfg(target_arch = "x86_64")]
-vector_kernel!(avx2_f32, "avx2,fma", f32, 8,
+vector_kernel!(avx2_f32, "avx2,fma", f32, 8, 0,
     _mm256_setzero_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_fmadd_ps _mm256_add_ps);
 #[cfg(target_arch = "x86_64")]
-vector_kernel!(avx2_f64, "avx2,fma", f64, 4,
+vector_kernel!(avx2_f64, "avx2,fma", f64, 4, 0,
     _mm256_setzero_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_fmadd_pd _mm256_add_pd);
 
 #[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_pairs, "avx512f,avx512bf16", f32, 16,
+vector_kernel!(avx512_pairs, "avx512f,avx512bf16", f32, 16, 0,
     _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps dot_pairs _mm512_add_ps);
 
 /// `sum` plus the products of both elements of each pair.
