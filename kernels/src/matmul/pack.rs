@@ -6,6 +6,8 @@ use std::ops::Range;
 use super::panel::{Cut, Panel, STRIP};
 use super::source::{Operand, Summed};
 use super::{Isa, Scalar, bf16, tiles};
+use crate::element::{Element, convert_real};
+use crate::simd::vectorized;
 
 /// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
 ///
@@ -72,48 +74,73 @@ pub(super) fn pack<S: Scalar>(
             for first in (0..steps).step_by(strip) {
                 let some = (steps - first).min(strip);
                 let start = depth.start + first;
-                let (values, stride) =
-                    operand
-                        .source
-                        .window(start..start + some, lanes.clone(), scratch);
-                for idx in 0..cut.count(count) {
-                    let panel = cut.panel(count, idx);
-                    let to = panel.start * steps + first * panel.stride;
-                    let end = panel.start * steps + steps * panel.stride;
-                    copy_steps(
-                        &values[panel.start..],
-                        stride,
-                        some,
-                        panel,
-                        &mut out[to..end],
-                    );
+                let rows = start..start + some;
+                let place = (first..first + some, steps, count);
+                match operand.source.bf16_window(rows.clone(), lanes.clone()) {
+                    Some(values) => copy_strip(values, place, cut, out),
+                    None => {
+                        let values = operand.source.window(rows, lanes.clone(), scratch);
+                        copy_strip(values, place, cut, out);
+                    }
                 }
             }
         }
     }
 }
 
+/// Copies `some` of the `steps` steps of `count` lanes, out of rows `stride` apart, into their
+/// panels.
+fn copy_strip<S: Scalar, E: Element>(
+    (values, stride): (&[E], usize),
+    (some, steps, count): (Range<usize>, usize, usize),
+    cut: Cut,
+    out: &mut [S],
+) {
+    vectorized(
+        #[inline(always)]
+        move || {
+            for idx in 0..cut.count(count) {
+                let panel = cut.panel(count, idx);
+                let to = panel.start * steps + some.start * panel.stride;
+                let end = panel.start * steps + steps * panel.stride;
+                let from = &values[panel.start..];
+                copy_steps(from, stride, some.len(), panel, &mut out[to..end]);
+            }
+        },
+    );
+}
+
 /// Copies `steps` steps of a panel out of rows `stride` apart.
-fn copy_steps<S: Scalar>(from: &[S], stride: usize, steps: usize, panel: Panel, out: &mut [S]) {
+#[inline(always)]
+fn copy_steps<S: Scalar, E: Element>(
+    from: &[E],
+    stride: usize,
+    steps: usize,
+    panel: Panel,
+    out: &mut [S],
+) {
     // Whole vectors where there is room in the panel: its later steps are packed later. Each width
     // has a loop of its own: one loop would call the library's copy for every step.
     let strides = [stride, panel.stride];
     let copied = match panel.lanes {
-        ..=8 => copy_vectors::<S, 8>(from, strides, steps, out),
-        9..=16 => copy_vectors::<S, 16>(from, strides, steps, out),
-        32 => copy_vectors::<S, 32>(from, strides, steps, out),
+        ..=8 => copy_vectors::<S, E, 8>(from, strides, steps, out),
+        9..=16 => copy_vectors::<S, E, 16>(from, strides, steps, out),
+        32 => copy_vectors::<S, E, 32>(from, strides, steps, out),
         _ => 0,
     };
     for k in copied..steps {
         let (from, out) = (&from[k * stride..], &mut out[k * panel.stride..]);
-        out[..panel.lanes].copy_from_slice(&from[..panel.lanes]);
+        for (out, x) in out[..panel.lanes].iter_mut().zip(&from[..panel.lanes]) {
+            *out = convert_real(x.load());
+        }
     }
 }
 
 /// Copies `WIDTH` elements of each of `steps` steps, `strides` elements apart in `from` and `out`;
 /// returns the steps before the first without room for them.
-fn copy_vectors<S: Scalar, const WIDTH: usize>(
-    from: &[S],
+#[inline(always)]
+fn copy_vectors<S: Scalar, E: Element, const WIDTH: usize>(
+    from: &[E],
     strides: [usize; 2],
     steps: usize,
     out: &mut [S],
@@ -125,8 +152,11 @@ fn copy_vectors<S: Scalar, const WIDTH: usize>(
     let steps = with_room(from.len(), strides[0]).min(with_room(out.len(), strides[1]));
     for k in 0..steps {
         let from = from[k * strides[0]..].first_chunk::<WIDTH>();
-        let out = out[k * strides[1]..].first_chunk_mut();
-        *out.expect("there is room") = *from.expect("there is room");
+        let out = out[k * strides[1]..].first_chunk_mut::<WIDTH>();
+        *out.expect("there is room") = from.expect("there is room").map(
+            #[inline(always)]
+            |x| convert_real(x.load()),
+        );
     }
     steps
 }
