@@ -30,11 +30,13 @@ pub(super) unsafe fn portable<E: Element, S: Real>(
     }
 }
 
-/// A transposing copy of sixteen rows at a time, 64 shuffles for 256 elements: `$load(from, mask)`
-/// are the elements of `mask` from `from` on, in f32.
+/// A transposing copy of sixteen rows at a time, 64 shuffles for 16 columns of `$count` elements:
+/// `$load(from, mask)` are the elements of `mask` from `from` on, `$widen` makes `$count` vectors
+/// of f32 of a column.
 #[cfg(target_arch = "x86_64")]
 macro_rules! avx512 {
-    ($name:ident, $element:ty, |$from:ident, $mask:ident| $load:expr) => {
+    ($name:ident, $element:ty, $count:literal, |$from:ident, $mask:ident| $load:expr,
+     |$column:ident| $widen:expr) => {
         /// Sixteen rows at a time.
         ///
         /// # Safety
@@ -47,42 +49,65 @@ macro_rules! avx512 {
             (out, out_stride): (*mut f32, usize),
         ) {
             use std::arch::x86_64::*;
-            let mut k = 0;
-            while k < depth {
-                let steps = (depth - k).min(16);
-                let $mask = (0xFFFF_u32 >> (16 - steps)) as __mmask16;
+            let turned = |k: usize, $mask: u32| {
                 let mut rows = [_mm512_setzero_ps(); 16];
                 for (lane, row) in rows.iter_mut().enumerate() {
-                    if lane < lanes {
-                        // SAFETY: `steps` elements of row `lane`; masked-off elements are not
-                        // touched.
-                        *row = unsafe {
-                            let $from = from.add(lane * from_stride + k);
-                            $load
-                        };
+                    // After the last lane, the last row again: what it becomes is never read.
+                    let $from = from.wrapping_add(lane.min(lanes - 1) * from_stride + k);
+                    // SAFETY: elements of a row; masked-off ones are not touched.
+                    *row = unsafe { $load };
+                    // The same line of the rows that are packed next.
+                    let next = $from.wrapping_add(lanes * from_stride);
+                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                }
+                turn(&rows)
+            };
+            let store = |step: usize, vector: __m512| {
+                // SAFETY: a step of the panel, or the 16 elements after its last.
+                unsafe { _mm512_storeu_ps(out.add(step * out_stride), vector) };
+            };
+            let width = 16 * $count;
+            let whole = depth / width * width;
+            for k in (0..whole).step_by(width) {
+                for (c, $column) in turned(k, u32::MAX).into_iter().enumerate() {
+                    for (step, vector) in (k + c * $count..).zip($widen) {
+                        store(step, vector);
                     }
                 }
-                for (step, column) in turn(&rows).iter().enumerate() {
-                    if step < steps {
-                        // SAFETY: step `k + step` of the panel, or the 16 elements after its last.
-                        unsafe { _mm512_storeu_ps(out.add((k + step) * out_stride), *column) };
+            }
+            if whole < depth {
+                let mask = u32::MAX >> (32 - (depth - whole));
+                for (c, $column) in turned(whole, mask).into_iter().enumerate() {
+                    for (step, vector) in (whole + c * $count..depth).zip($widen) {
+                        store(step, vector);
                     }
                 }
-                k += steps;
             }
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-avx512!(avx512_f32, f32, |from, mask| _mm512_maskz_loadu_ps(
-    mask, from
-));
+avx512!(
+    avx512_f32,
+    f32,
+    1,
+    |from, mask| _mm512_maskz_loadu_ps(mask as __mmask16, from),
+    |column| [column]
+);
 #[cfg(target_arch = "x86_64")]
-avx512!(avx512_bf16, bf16, |from, mask| {
-    let halves = _mm256_maskz_loadu_epi16(mask, from.cast());
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
-});
+avx512!(
+    avx512_bf16,
+    bf16,
+    2,
+    |from, mask| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, from.cast())),
+    |pairs| {
+        let pairs = _mm512_castps_si512(pairs);
+        let first = _mm512_slli_epi32::<16>(pairs);
+        let second = _mm512_and_si512(pairs, _mm512_set1_epi32(-65536));
+        [_mm512_castsi512_ps(first), _mm512_castsi512_ps(second)]
+    }
+);
 
 /// Column `c` of the result holds element `c` of each of 16 rows.
 #[cfg(target_arch = "x86_64")]
@@ -117,11 +142,13 @@ pub(super) fn turn(rows: &[std::arch::x86_64::__m512; 16]) -> [std::arch::x86_64
     columns
 }
 
-/// A transposing copy of eight rows at a time, 24 shuffles for 64 elements: `$load(from)` are eight
-/// elements from `from` on, in f32.
+/// A transposing copy of eight rows at a time, 24 shuffles for 8 columns of `$count` elements:
+/// `$load(from)` are these elements from `from` on, `$widen` makes `$count` vectors of f32 of a
+/// column.
 #[cfg(target_arch = "x86_64")]
 macro_rules! avx2 {
-    ($name:ident, $element:ty, |$from:ident| $load:expr) => {
+    ($name:ident, $element:ty, $count:literal, |$from:ident| $load:expr,
+     |$column:ident| $widen:expr) => {
         /// Eight rows at a time.
         ///
         /// # Safety
@@ -134,21 +161,24 @@ macro_rules! avx2 {
             (out, out_stride): (*mut f32, usize),
         ) {
             use std::arch::x86_64::*;
-            let whole = depth / 8 * 8;
-            for k in (0..whole).step_by(8) {
+            let whole = depth / (8 * $count) * (8 * $count);
+            for k in (0..whole).step_by(8 * $count) {
                 let mut rows = [_mm256_setzero_ps(); 8];
                 for (lane, row) in rows.iter_mut().enumerate() {
                     if lane < lanes {
-                        // SAFETY: eight elements of row `lane`.
+                        // SAFETY: so many elements of row `lane`.
                         *row = unsafe {
                             let $from = from.add(lane * from_stride + k);
                             $load
                         };
                     }
                 }
-                for (step, column) in turn_8(&rows).iter().enumerate() {
-                    // SAFETY: step `k + step` of the panel, or the elements after its last.
-                    unsafe { _mm256_storeu_ps(out.add((k + step) * out_stride), *column) };
+                for (c, $column) in turn_8(&rows).into_iter().enumerate() {
+                    let vectors: [__m256; $count] = $widen;
+                    for (step, vector) in (k + c * $count..).zip(vectors) {
+                        // SAFETY: a step of the panel, or the elements after its last.
+                        unsafe { _mm256_storeu_ps(out.add(step * out_stride), vector) };
+                    }
                 }
             }
             // SAFETY: the rest of the same rows and steps.
@@ -158,12 +188,22 @@ macro_rules! avx2 {
 }
 
 #[cfg(target_arch = "x86_64")]
-avx2!(avx2_f32, f32, |from| _mm256_loadu_ps(from));
+avx2!(avx2_f32, f32, 1, |from| _mm256_loadu_ps(from), |column| [
+    column
+]);
 #[cfg(target_arch = "x86_64")]
-avx2!(avx2_bf16, bf16, |from| {
-    let halves = _mm_loadu_si128(from.cast());
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
-});
+avx2!(
+    avx2_bf16,
+    bf16,
+    2,
+    |from| _mm256_castsi256_ps(_mm256_loadu_si256(from.cast())),
+    |pairs| {
+        let pairs = _mm256_castps_si256(pairs);
+        let first = _mm256_slli_epi32::<16>(pairs);
+        let second = _mm256_and_si256(pairs, _mm256_set1_epi32(-65536));
+        [_mm256_castsi256_ps(first), _mm256_castsi256_ps(second)]
+    }
+);
 
 /// Column `c` of the result holds element `c` of each of 8 rows.
 #[cfg(target_arch = "x86_64")]
