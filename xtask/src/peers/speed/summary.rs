@@ -54,7 +54,10 @@ impl Summary {
         let ratios: Vec<f64> = ratios.collect();
         let peers = || runs.iter().filter(|run| run.side != Side::Host);
         let pairs = side(Side::Host).flat_map(|host| peers().map(move |peer| (host, peer)));
-        let differences = pairs.map(|(host, peer)| difference(&host.losses, &peer.losses));
+        let differences = pairs.map(|(host, peer)| {
+            let steps = case.compared_steps(host.instruction_set.as_deref());
+            difference(&host.losses, &peer.losses, steps)
+        });
         Ok(Summary {
             case,
             host: medians(Side::Host, None).with_context(|| missing(Side::Host))?,
@@ -91,9 +94,9 @@ impl Medians {
     }
 }
 
-/// The largest difference of two runs' losses at one step, relative to the peer's.
-fn difference(host: &[f64], peer: &[f64]) -> f64 {
-    let steps = host.iter().zip(peer);
+/// The largest difference of two runs' losses at one of the first `steps`, relative to the peer's.
+fn difference(host: &[f64], peer: &[f64], steps: usize) -> f64 {
+    let steps = host.iter().zip(peer).take(steps);
     steps
         .map(|(host, peer)| ((host - peer) / peer).abs())
         .fold(0.0, f64::max)
@@ -144,6 +147,24 @@ mod tests {
         assert_eq!(line.peer.load_secs, 3.0);
         let encoded = Summary::of(CASE, &runs, Some(60.0)).unwrap();
         assert_eq!(encoded.peer.load_secs, 60.0);
+    }
+
+    #[test]
+    fn full_training_whose_weights_the_peer_alone_rounds_is_compared_at_the_first_step() {
+        let case = Case {
+            method: Method::Full,
+            dtype: Dtype::Bf16,
+        };
+        let difference = |instructions: &str| {
+            let mut host = run(Side::Host, 1, 1.0, 8.0);
+            host.instruction_set = Some(instructions.to_owned());
+            let peer = run(PEER, 1, 1.0, 10.0);
+            Summary::of(case, &[host, peer], None)
+                .unwrap()
+                .loss_difference
+        };
+        assert_eq!(difference("avx512"), 0.0);
+        assert!((difference("avx512+bf16") - 0.2).abs() < 1e-12);
     }
 
     #[test]

@@ -124,7 +124,8 @@ fn explanation(record: &Record, options: &SpeedOptions) -> String {
          Ratios: the host's tokens/s and memory over the peer's (and the least and most of a round).\n\
          GB: 10^9 bytes, the most that was resident.\n\
          Load: reading and encoding weights; the host's with measuring the rate of its products.\n\
-         Losses: largest relative difference at a step.\n\
+         Losses: largest relative difference at a step, in full training by bf16 without \
+         instructions for it at the first step.\n\
          All runs: {}",
         record.path().display()
     )
