@@ -9,6 +9,10 @@ use half::bf16;
 
 use crate::element::{Element, Real, convert_real};
 
+/// The bits of the second element of a pair of bf16, which are those of an f32 where they lie.
+#[cfg(target_arch = "x86_64")]
+const SECOND: i32 = 0xFFFF_0000_u32.cast_signed();
+
 /// The transposing copy, an element at a time.
 ///
 /// # Safety
@@ -104,7 +108,7 @@ avx512!(
     |pairs| {
         let pairs = _mm512_castps_si512(pairs);
         let first = _mm512_slli_epi32::<16>(pairs);
-        let second = _mm512_and_si512(pairs, _mm512_set1_epi32(-65536));
+        let second = _mm512_and_si512(pairs, _mm512_set1_epi32(SECOND));
         [_mm512_castsi512_ps(first), _mm512_castsi512_ps(second)]
     }
 );
@@ -200,7 +204,7 @@ avx2!(
     |pairs| {
         let pairs = _mm256_castps_si256(pairs);
         let first = _mm256_slli_epi32::<16>(pairs);
-        let second = _mm256_and_si256(pairs, _mm256_set1_epi32(-65536));
+        let second = _mm256_and_si256(pairs, _mm256_set1_epi32(SECOND));
         [_mm256_castsi256_ps(first), _mm256_castsi256_ps(second)]
     }
 );
