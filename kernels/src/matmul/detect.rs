@@ -73,7 +73,7 @@ fn find() -> Found {
 ///
 /// They begin `vdpbf16ps` every second cycle and two fused multiply-adds of f32 in each, so that
 /// pairs of bf16 are multiplied at half of the rate of f32 (85 and 172 GFLOP/s on a core of an
-/// Emerald Rapids). AMD's begin as many of the one as of the other.
+/// Emerald Rapids). On a Zen 4 products of pairs are about twice as fast as those of f32.
 #[cfg(target_arch = "x86_64")]
 fn multiplies_pairs_slowly() -> bool {
     let cpu = CpuId::new();

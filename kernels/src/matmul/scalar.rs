@@ -33,7 +33,7 @@ pub(super) mod sealed {
         /// So the elements after the last lane of the last step are overwritten too.
         ///
         /// # Safety
-        /// The CPU can run `isa`; `lanes` is at most the lanes of `isa`'s vectors; `from` holds
+        /// The CPU can run `isa`; `lanes` is 1 to the lanes of `isa`'s vectors; `from` holds
         /// `lanes` rows of `depth`; `out` holds `depth` steps and 16 elements more.
         unsafe fn transpose(
             isa: Isa,
