@@ -15,7 +15,7 @@ use half::bf16;
 
 use crate::clock::thread_secs;
 use crate::numbers::Lined;
-use crate::step::Threads;
+use crate::threads::Threads;
 use crate::workspace;
 
 const TURNS: usize = 15;
@@ -34,19 +34,18 @@ const SHAPE: AttentionShape = AttentionShape {
 
 /// Prints a line a shape, dtype and number of threads.
 pub fn run() {
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
     let one_head = AttentionShape {
         heads: 3,
         kv_heads: 1,
         ..SHAPE
     };
-    for threads in [1, most] {
+    for on in &Threads::one_and_all() {
         for lens in LENGTHS {
-            compare::<f32>(SHAPE, lens, threads);
-            compare::<bf16>(SHAPE, lens, threads);
+            compare::<f32>(SHAPE, lens, on);
+            compare::<bf16>(SHAPE, lens, on);
         }
-        compare::<f32>(one_head, LENGTHS[1], threads);
-        compare::<bf16>(one_head, LENGTHS[1], threads);
+        compare::<f32>(one_head, LENGTHS[1], on);
+        compare::<bf16>(one_head, LENGTHS[1], on);
     }
 }
 
@@ -62,11 +61,11 @@ fn secs(on: &Threads, body: impl FnOnce()) -> f64 {
 }
 
 #[allow(clippy::print_stdout)] // A benchmark prints its figures.
-fn compare<E: Element>(shape: AttentionShape, lens: &[usize], threads: usize)
+fn compare<E: Element>(shape: AttentionShape, lens: &[usize], on: &Threads)
 where
     E::Acc: Scalar,
 {
-    let (isa, on) = (Isa::detect(), Threads(threads));
+    let (isa, threads) = (Isa::detect(), on.threads());
     let tokens: usize = lens.iter().sum();
     let ends = lens.iter().scan(0, |end, &len| {
         *end += len as i32;
@@ -96,11 +95,11 @@ where
     let weight = Dense::new(&weight, n, m);
     let mut least = [f64::INFINITY; 3];
     for _ in 0..TURNS {
-        let forward = secs(&on, || {
+        let forward = secs(on, || {
             let to = (&mut out[..], &mut lse[..]);
-            attention::forward(isa, &on, &shape, inputs, to, &mut space);
+            attention::forward(isa, on, &shape, inputs, to, &mut space);
         });
-        let backward = secs(&on, || {
+        let backward = secs(on, || {
             let gradients = Gradients {
                 dout: &dout,
                 out: &out,
@@ -109,12 +108,12 @@ where
                 dk: &mut dk,
                 dv: &mut dv,
             };
-            attention::backward(isa, &on, &shape, inputs, gradients, &mut space);
+            attention::backward(isa, on, &shape, inputs, gradients, &mut space);
         });
-        let product = secs(&on, || {
+        let product = secs(on, || {
             linear::forward(
                 isa,
-                &on,
+                on,
                 &x,
                 &weight,
                 None,

@@ -15,6 +15,7 @@ mod formats;
 mod numbers;
 mod row;
 mod step;
+mod threads;
 
 use std::hint::black_box;
 

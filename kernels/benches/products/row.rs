@@ -14,7 +14,7 @@ use half::bf16;
 use crate::clock::thread_secs;
 use crate::formats::{four_bit, hqq};
 use crate::numbers::numbers;
-use crate::step::Threads;
+use crate::threads::Threads;
 use crate::workspace;
 
 /// `[out, in]` of the weight, larger than caches in every format.
@@ -37,8 +37,8 @@ fn on_a_line<E>(values: &[E], len: usize) -> &[E] {
 
 /// Reads all of `bytes` on some threads.
 fn read(on: &Threads, bytes: &[u64]) {
-    let share = bytes.len().div_ceil(on.0);
-    on.parallel_for(on.0, &|thread| {
+    let share = bytes.len().div_ceil(on.threads());
+    on.parallel_for(on.threads(), &|thread| {
         let part = &bytes[thread * share..((thread + 1) * share).min(bytes.len())];
         let mut sums = [0u64; 64];
         for part in part.chunks_exact(64) {
@@ -66,7 +66,6 @@ fn multiply<E: Element<Acc = f32>>(
 /// Prints a line for each instruction set, dtype of the row and format of the weight.
 #[allow(clippy::print_stdout)] // A benchmark prints its figures.
 pub fn run() {
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
     let [n, m] = SIZE;
     let (wide, narrow) = (aligned::<f32>(n * m), aligned::<bf16>(n * m));
     let (wide, narrow) = (on_a_line(&wide, n * m), on_a_line(&narrow, n * m));
@@ -100,8 +99,8 @@ pub fn run() {
     ];
     // SAFETY: any bytes are numbers.
     let (_, words, _) = unsafe { wide.align_to::<u64>() };
-    for threads in [1, most] {
-        let on = Threads(threads);
+    for on in &Threads::one_and_all() {
+        let threads = on.threads();
         let mut space = vec![0; workspace(threads, [16, n, m])];
         for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
             for (name, bytes, weight) in weights {
@@ -111,9 +110,9 @@ pub fn run() {
                     for (rows, least) in [0, 1, 4, 8, 16].into_iter().zip(&mut least) {
                         let (start, busy) = (Instant::now(), thread_secs());
                         match (rows, is_half) {
-                            (0, _) => read(&on, &words[..bytes / 8]),
-                            (_, true) => multiply::<bf16>((isa, &on), weight, rows, &mut space),
-                            (_, false) => multiply::<f32>((isa, &on), weight, rows, &mut space),
+                            (0, _) => read(on, &words[..bytes / 8]),
+                            (_, true) => multiply::<bf16>((isa, on), weight, rows, &mut space),
+                            (_, false) => multiply::<f32>((isa, on), weight, rows, &mut space),
                         }
                         // As in a step: one thread is timed by its own clock.
                         let secs = match threads {

@@ -12,6 +12,7 @@ use half::bf16;
 use crate::clock::thread_secs;
 use crate::formats::four_bit;
 use crate::numbers::Lined;
+use crate::threads::Threads;
 use crate::workspace;
 
 const TOKENS: usize = 2048;
@@ -27,24 +28,6 @@ const WEIGHTS: [[usize; 2]; 7] = [
     [4096, 4096],
 ];
 const TURNS: usize = 9;
-
-/// Threads that are started for each call.
-pub struct Threads(pub usize);
-
-impl Services for Threads {
-    fn threads(&self) -> usize {
-        self.0
-    }
-
-    fn parallel_for(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
-        std::thread::scope(|scope| {
-            for thread in 1..self.0 {
-                scope.spawn(move || (thread..count).step_by(self.0).for_each(body));
-            }
-            (0..count).step_by(self.0).for_each(body);
-        });
-    }
-}
 
 /// A layer's tokens, weights and results in one dtype.
 struct Layer<E> {
@@ -79,7 +62,7 @@ impl<E: Element<Acc = f32>> Layer<E> {
             let (start, busy) = (Instant::now(), thread_secs());
             body();
             // One thread is timed by its own clock, which a busy machine changes little.
-            secs[at] = match on.0 {
+            secs[at] = match on.threads() {
                 1 => thread_secs() - busy,
                 _ => start.elapsed().as_secs_f64(),
             };
@@ -123,7 +106,6 @@ impl<E: Element<Acc = f32>> Layer<E> {
 /// Prints a line a shape, dtype and instruction set; with the word `fastest` for the fastest alone,
 /// with one such as `768x2048` for this weight.
 pub fn run() {
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
     let of = |[n, m]: [usize; 2]| format!("{n}x{m}");
     let words: Vec<String> = std::env::args().collect();
     let some: Vec<_> = WEIGHTS
@@ -131,15 +113,15 @@ pub fn run() {
         .filter(|&size| words.contains(&of(size)))
         .collect();
     let weights = if some.is_empty() { &WEIGHTS[..] } else { &some };
-    for threads in [1, most] {
-        weights.iter().for_each(|&size| compare(size, threads));
+    for on in &Threads::one_and_all() {
+        weights.iter().for_each(|&size| compare(size, on));
     }
 }
 
 /// The fastest of some turns of each dtype and instruction set, which alternate.
 #[allow(clippy::print_stdout)] // A benchmark prints its figures.
-fn compare(size: [usize; 2], threads: usize) {
-    let [n, m] = size;
+fn compare(size: [usize; 2], on: &Threads) {
+    let ([n, m], threads) = (size, on.threads());
     let (mut wide, mut half) = (
         Layer::<f32>::new(size, threads),
         Layer::<bf16>::new(size, threads),
@@ -148,7 +130,7 @@ fn compare(size: [usize; 2], threads: usize) {
     let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
     let decoder = FormatDecoder::new(&format).expect("the format is described");
     let weight = decoder.weight(&segments);
-    let (packed, on) = (Packed(&weight), Threads(threads));
+    let packed = Packed(&weight);
     // Instructions for bf16 serve no other dtype.
     let all = Isa::available();
     let all = if std::env::args().any(|word| word == "fastest") {
@@ -166,8 +148,8 @@ fn compare(size: [usize; 2], threads: usize) {
     for _ in 0..if n == 4096 { TURNS / 3 } else { TURNS } {
         for (&(isa, dtype), least) in contests.iter().zip(&mut least) {
             let secs = match dtype {
-                DType::BF16 => half.turn(isa, size, &packed, &on),
-                _ => wide.turn(isa, size, &packed, &on),
+                DType::BF16 => half.turn(isa, size, &packed, on),
+                _ => wide.turn(isa, size, &packed, on),
             };
             for (least, secs) in least.iter_mut().zip(secs) {
                 *least = least.min(secs);
