@@ -63,8 +63,8 @@ pub(super) struct Kernels<S: 'static> {
     pub table: &'static [[Kernel<S>; 2]],
     /// The same for rows of the left operand, [`ROW`] elements apart.
     pub of_rows: &'static [[Kernel<S>; 2]],
-    /// The same for rows at the strides of the call; none where the rows' addresses would take more
-    /// registers than there are.
+    /// The same for rows at the strides of the call; none where a step is a pair of bf16, which is
+    /// packed.
     pub of_lying: &'static [[Kernel<S>; 2]],
     /// The same for panels of rows, and columns of the right operand at the strides of the call.
     pub of_lying_cols: &'static [[Kernel<S>; 2]],
@@ -112,13 +112,15 @@ macro_rules! vector_kernel {
                             left.wrapping_add(LINE / size_of::<$scalar>()).cast(),
                         );
                     }
-                    if LEFT == COLS {
-                        // The next columns.
-                        _mm_prefetch::<_MM_HINT_T0>(right.wrapping_add(NV * $lanes).cast());
-                    }
                     let mut lanes = [$zero(); NV];
                     for v in 0..NV {
                         lanes[v] = $load(right.add(v * $lanes));
+                        if LEFT == COLS && (v * $lanes * size_of::<$scalar>()).is_multiple_of(LINE)
+                        {
+                            // The next columns.
+                            let next = right.wrapping_add((NV + v) * $lanes);
+                            _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                        }
                         if LEFT != COLS && $ahead > 0 {
                             let later = right.wrapping_add(v * $lanes + $ahead);
                             _mm_prefetch::<_MM_HINT_T0>(later.cast());
@@ -253,8 +255,8 @@ static AVX512_F32: Kernels<f32> = Kernels {
     lanes: 16,
     table: table!(avx512_f32, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f32, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-    of_lying: &[],
-    of_lying_cols: &[],
+    of_lying: table!(avx512_f32, LYING: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying_cols: table!(avx512_f32, COLS: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX512_PAIRS: Kernels<f32> = Kernels {
@@ -280,8 +282,8 @@ static AVX512_F64: Kernels<f64> = Kernels {
     lanes: 8,
     table: table!(avx512_f64, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f64, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-    of_lying: &[],
-    of_lying_cols: &[],
+    of_lying: table!(avx512_f64, LYING: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    of_lying_cols: table!(avx512_f64, COLS: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
 static AVX2_F32: Kernels<f32> = Kernels {
