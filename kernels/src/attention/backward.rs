@@ -109,7 +109,10 @@ pub fn backward<E: Element>(
     };
     let sizes = [shared(shape, tokens), BackwardMemory::<E::Acc>::room(shape)];
     let run = |idx: usize, sums: &Parts<'_, E::Acc>, memory: &mut [E::Acc]| {
-        task.backward(order.place(idx), order.turn(idx), sums, memory);
+        // What the thread takes next, if all are equally fast.
+        let later = idx + services.threads();
+        let later = (later < order.tasks()).then(|| order.place(later));
+        task.backward((order.place(idx), later), order.turn(idx), sums, memory);
     };
     each_task_sharing(services, order.tasks(), sizes, workspace, run);
 }

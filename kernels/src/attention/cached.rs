@@ -4,10 +4,10 @@
 
 use espalier_interface::Services;
 
-use super::forward::{Block, pieces, share};
+use super::forward::{Block, each_block, pieces};
 use super::{AttentionShape, Inputs};
 use crate::element::Element;
-use crate::matmul::{Isa, Scalar, each_task};
+use crate::matmul::{Isa, Scalar};
 use crate::split::Parts;
 
 /// Keys and values of all tokens so far.
@@ -73,14 +73,14 @@ pub fn forward_cached<E: Element>(
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
     let isa = isa.checked().serving(E::DTYPE);
-    let run = |task: usize, memory: &mut [E::Acc]| {
+    let blocks = |task: usize| {
         let (head, run) = (task % shape.kv_heads, task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);
-        for (seq, tokens) in pieces(inputs.cu_seqlens, run) {
+        pieces(inputs.cu_seqlens, run).map(move |(seq, tokens)| {
             let Start { slot, held } = start(seq);
             let [begin, end] = [0, 1].map(|side| inputs.cu_seqlens[seq + side] as usize);
             let all = slot * capacity * width..(slot * capacity + held + end - begin) * width;
-            let block = Block {
+            Block {
                 isa,
                 shape,
                 q: inputs.q,
@@ -90,17 +90,11 @@ pub fn forward_cached<E: Element>(
                 first: held + tokens.start - begin,
                 len: held + end - begin,
                 tokens,
-            };
-            block.forward(memory, &out, None);
-        }
+            }
+        })
     };
-    each_task(
-        services,
-        count * shape.kv_heads,
-        share::<E::Acc>(shape),
-        workspace,
-        run,
-    );
+    let tasks = count * shape.kv_heads;
+    each_block(services, shape, (tasks, blocks), (&out, None), workspace);
 }
 
 #[cfg(test)]

@@ -1,20 +1,17 @@
 //! Queries, keys and values -> attention and the log-sum-exp of its logits.
-#![allow(unsafe_code)] // Disjoint parts of the outputs on several threads.
 
+mod block;
 mod memory;
 
-use std::ops::{Add, Range};
+use std::ops::Range;
 
 use espalier_interface::Services;
 
-use self::memory::{ForwardMemory, ROWS, State};
-use super::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
-use super::{AttentionShape, Inputs, KEYS, PANEL, factors, gather, gather_stored, padded};
-use crate::element::{Element, Real};
-use crate::matmul::{
-    Dense, Isa, Operand, ROW, Scalar, Side, Update, as_steps, each_task, slot_bytes,
-};
-use crate::simd::{prefetch, vectorized};
+pub(super) use self::block::Block;
+use self::memory::ForwardMemory;
+use super::{AttentionShape, Inputs};
+use crate::element::Element;
+use crate::matmul::{Isa, Scalar, each_task, slot_bytes};
 use crate::split::Parts;
 
 /// Bytes of workspace that [`forward`] needs on `threads` threads, for any `T`.
@@ -59,15 +56,15 @@ pub fn forward<E: Element>(
     let queries = shape.queries();
     let count = tokens.div_ceil(queries);
     let isa = isa.checked().serving(E::DTYPE);
-    let run = |task: usize, memory: &mut [E::Acc]| {
+    let blocks = |task: usize| {
         // A task is a run of tokens and a key/value head. The last tokens, which have most keys,
         // are first.
         let (head, run) = (task % shape.kv_heads, count - 1 - task / shape.kv_heads);
         let run = run * queries..((run + 1) * queries).min(tokens);
         let width = shape.kv_width();
-        for (seq, tokens) in pieces(inputs.cu_seqlens, run) {
+        pieces(inputs.cu_seqlens, run).map(move |(seq, tokens)| {
             let bounds = inputs.cu_seqlens[seq] as usize..inputs.cu_seqlens[seq + 1] as usize;
-            let block = Block {
+            Block {
                 isa,
                 shape,
                 q: inputs.q,
@@ -77,17 +74,39 @@ pub fn forward<E: Element>(
                 first: tokens.start - bounds.start,
                 len: bounds.len(),
                 tokens,
-            };
-            block.forward(memory, &out, Some(&lse));
+            }
+        })
+    };
+    let tasks = count * shape.kv_heads;
+    each_block(
+        services,
+        shape,
+        (tasks, blocks),
+        (&out, Some(&lse)),
+        workspace,
+    );
+}
+
+/// Computes the blocks of some tasks: `blocks` are those of one.
+pub(super) fn each_block<'a, E: Element, B: Iterator<Item = Block<'a, E>>>(
+    services: &dyn Services,
+    shape: &AttentionShape,
+    (tasks, blocks): (usize, impl Fn(usize) -> B + Sync),
+    (out, lse): (&Parts<'_, E>, Option<&Parts<'_, E::Acc>>),
+    workspace: &mut [u8],
+) where
+    E::Acc: Scalar,
+{
+    let run = |task: usize, memory: &mut [E::Acc]| {
+        // What the thread takes next, if all are equally fast.
+        let later = task + services.threads();
+        let later = (later < tasks).then(|| blocks(later).next()).flatten();
+        let mut own = blocks(task).peekable();
+        while let Some(block) = own.next() {
+            block.forward(memory, out, lse, own.peek().or(later.as_ref()));
         }
     };
-    each_task(
-        services,
-        count * shape.kv_heads,
-        share::<E::Acc>(shape),
-        workspace,
-        run,
-    );
+    each_task(services, tasks, share::<E::Acc>(shape), workspace, run);
 }
 
 /// The tokens `run` cut where sequences start, each piece with the index of its sequence.
@@ -104,290 +123,4 @@ pub(super) fn pieces(
         })
         .take_while(|(_, piece)| piece.start <= piece.end)
         .filter(|(_, piece)| !piece.is_empty())
-}
-
-/// Some tokens of one sequence as queries of one group of heads.
-pub(super) struct Block<'a, E> {
-    pub(super) isa: Isa,
-    pub(super) shape: &'a AttentionShape,
-    /// `[T, H K]`.
-    pub(super) q: &'a [E],
-    /// The keys of the sequence from its start, `[.., J K]`.
-    pub(super) k: &'a [E],
-    /// Its values.
-    pub(super) v: &'a [E],
-    /// The key/value head.
-    pub(super) head: usize,
-    /// Which of the `T` tokens are the queries.
-    pub(super) tokens: Range<usize>,
-    /// Place of the first of them in its sequence.
-    pub(super) first: usize,
-    /// Tokens of the sequence.
-    pub(super) len: usize,
-}
-
-impl<E: Element> Block<'_, E>
-where
-    E::Acc: Scalar,
-{
-    /// Writes `out` of its tokens and heads and, if given, their `lse`.
-    pub(super) fn forward(
-        &self,
-        memory: &mut [E::Acc],
-        out: &Parts<'_, E>,
-        lse: Option<&Parts<'_, E::Acc>>,
-    ) {
-        let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), self.tokens.len());
-        let rows = group * count;
-        let ForwardMemory {
-            q,
-            keys,
-            values,
-            strip,
-            logits,
-            sums,
-            most,
-            total,
-        } = ForwardMemory::new(shape, memory);
-        let q = self.pack_queries(sums, rows, (q, strip));
-        let mut state = State {
-            sums: &mut sums[..rows * padded(width)],
-            most: &mut most[..rows],
-            total: &mut total[..rows],
-        };
-        vectorized(
-            #[inline(always)]
-            || {
-                state.sums.fill(E::Acc::ZERO);
-                state.most.fill(E::Acc::NEG_INFINITY);
-                state.total.fill(E::Acc::ZERO);
-            },
-        );
-        let mut blocks = shape
-            .blocks(self.first..self.first + count, self.len)
-            .peekable();
-        let first = blocks.peek().cloned();
-        while let Some(block) = blocks.next() {
-            self.prefetch(blocks.peek(), first.as_ref());
-            let at = block.start * shape.kv_width() + self.head * width;
-            let [k, v] = [self.k, self.v]
-                .map(|of| Dense::strided(&of[at..], block.len(), width, shape.kv_width()));
-            let keys = Side::right(self.isa, Operand::over_cols(&k), keys, strip);
-            let values = Side::right(self.isa, Operand::over_rows(&v), values, strip);
-            for panel in q.panels() {
-                let seen = self.seen(&block, panel.range());
-                if seen.is_empty() {
-                    continue;
-                }
-                // One panel's logits stay in the first-level cache until they are used up.
-                let to = (&mut *logits, ROW);
-                q.multiply(panel, &keys, seen.clone(), to, Update::Overwrite);
-                let rows = (panel.range(), &seen);
-                if self.isa == self.isa.vectors() {
-                    self.weigh::<false, 16>(&block, rows, logits, &mut state);
-                } else if panel.lanes <= 16 {
-                    self.weigh::<true, 16>(&block, rows, logits, &mut state);
-                } else {
-                    self.weigh::<true, ROWS>(&block, rows, logits, &mut state);
-                }
-                as_steps(self.isa, &mut logits[..panel.lanes * KEYS], seen.clone());
-                let stride = padded(width);
-                let to = (&mut state.sums[panel.start * stride..], stride);
-                values.add_rows((logits, panel.lanes), seen, to);
-            }
-        }
-        self.store(&state, out, lse);
-    }
-
-    /// The block's rows, `[count, group, K]`, packed; they are gathered in front of `memory`.
-    fn pack_queries<'m>(
-        &self,
-        memory: &mut [E::Acc],
-        rows: usize,
-        (q, strip): (&'m mut [E::Acc], &mut [E::Acc]),
-    ) -> Side<'m, E::Acc> {
-        let shape = self.shape;
-        let width = shape.group() * shape.head_dim;
-        let start = self.tokens.start * shape.q_width() + self.head * width;
-        let memory = &mut memory[..rows * shape.head_dim];
-        let (at, sizes) = ((start, shape.q_width()), [1, self.tokens.len(), width]);
-        if self.isa == self.isa.vectors() {
-            let [of_queries, _] = factors(self.isa, shape);
-            gather(self.q, at, sizes, of_queries, memory);
-            let queries = Dense::new(memory, rows, shape.head_dim);
-            return Side::left(self.isa, Operand::over_cols(&queries), q, strip);
-        }
-        let queries = gather_stored(self.q, at, sizes, memory);
-        let queries = Dense::new(queries, rows, shape.head_dim);
-        Side::left(self.isa, Operand::over_cols(&queries), q, strip)
-    }
-
-    /// Asks for what is packed next: the keys and values of the `next` block or, after the last,
-    /// the `first` one's of the next head, and its queries, which are probably the next task.
-    fn prefetch(&self, next: Option<&Range<usize>>, first: Option<&Range<usize>>) {
-        let (shape, width) = (self.shape, self.shape.head_dim);
-        let head = self.head + usize::from(next.is_none());
-        if head == shape.kv_heads {
-            return;
-        }
-        for key in next.or(first).cloned().unwrap_or_default() {
-            let at = key * shape.kv_width() + head * width;
-            prefetch(&self.k[at..at + width]);
-            prefetch(&self.v[at..at + width]);
-        }
-        if next.is_none() {
-            let width = shape.group() * width;
-            for token in self.tokens.clone() {
-                let at = token * shape.q_width() + head * width;
-                prefetch(&self.q[at..at + width]);
-            }
-        }
-    }
-
-    /// The keys of `block` that any of `rows` sees, from a whole panel's first on.
-    fn seen(&self, block: &Range<usize>, rows: Range<usize>) -> Range<usize> {
-        let [first, last] = [rows.start, rows.end - 1].map(|row| self.seen_by(block, row));
-        let seen = first.start..last.end;
-        if seen.is_empty() {
-            return 0..0;
-        }
-        seen.start / PANEL * PANEL..seen.end
-    }
-
-    /// The keys of `block` that a row sees.
-    #[inline(always)]
-    fn seen_by(&self, block: &Range<usize>, row: usize) -> Range<usize> {
-        let query = self.first + row / self.shape.group();
-        self.shape.within(block, query, self.len)
-    }
-
-    /// Logits of `seen` keys of a block, `[rows, KEYS]`, at most `N` rows -> their exponentials,
-    /// with `state` made ready for the sums of them.
-    fn weigh<const FUSED: bool, const N: usize>(
-        &self,
-        block: &Range<usize>,
-        (rows, seen): (Range<usize>, &Range<usize>),
-        logits: &mut [E::Acc],
-        State { sums, most, total }: &mut State<'_, E::Acc>,
-    ) {
-        let width = padded(self.shape.head_dim);
-        let (most, total) = (&mut most[rows.clone()], &mut total[rows.clone()]);
-        let sums = &mut sums[rows.start * width..rows.end * width];
-        let count = rows.len();
-        let (early, factor) = self.factors();
-        let whole = early.is_none()
-            && [rows.start, rows.end - 1].map(|row| self.seen_by(block, row)) == [0..KEYS, 0..KEYS];
-        vectorized(
-            #[inline(always)]
-            move || {
-                let (logits, _) = logits.as_chunks_mut::<KEYS>();
-                let mut ranges: [Range<usize>; N] = std::array::from_fn(|_| 0..KEYS);
-                let mut lanes = [[E::Acc::ZERO; LANES]; N];
-                let [mut before, mut now] = [[E::Acc::ZERO; N]; 2];
-                for (idx, logits) in logits.iter_mut().enumerate().take(count) {
-                    if !whole {
-                        let by_row = self.seen_by(block, rows.start + idx);
-                        ranges[idx] = self.mask(logits, (&by_row, seen), early);
-                    }
-                    lanes[idx] = largest(&logits[ranges[idx].clone()]);
-                }
-                for (idx, most) in most.iter_mut().enumerate() {
-                    before[idx] = *most;
-                    now[idx] = (across(lanes[idx], Real::larger) * factor).larger(*most);
-                    *most = now[idx];
-                }
-                let shrinks = shrinks(&before, &now);
-                for (idx, logits) in logits.iter_mut().enumerate().take(count) {
-                    let logits = &mut logits[ranges[idx].clone()];
-                    // All logits are minus infinity (or there are none): avoids 0 / 0.
-                    if now[idx] == E::Acc::NEG_INFINITY {
-                        logits.fill(E::Acc::ZERO);
-                        lanes[idx] = [E::Acc::ZERO; LANES];
-                    } else {
-                        lanes[idx] = exponentials::<_, FUSED>(logits, factor, now[idx]);
-                    }
-                }
-                for (idx, total) in total.iter_mut().enumerate() {
-                    let shrink = shrinks[idx];
-                    *total = *total * shrink + across(lanes[idx], Add::add);
-                    if shrink != E::Acc::ONE {
-                        let sums = &mut sums[idx * width..(idx + 1) * width];
-                        sums.iter_mut().for_each(|x| *x *= shrink);
-                    }
-                }
-            },
-        );
-    }
-
-    /// The factor of products that is multiplied first, if it is, and the one that is left for the
-    /// exponential: the largest logit is that of the largest product where it is over 0.
-    fn factors(&self) -> (Option<E::Acc>, E::Acc) {
-        let [_, factor] = factors(self.isa, self.shape);
-        if self.shape.softcap.is_none() && factor > E::Acc::ZERO {
-            (None, factor)
-        } else {
-            (Some(factor), E::Acc::ONE)
-        }
-    }
-
-    /// Products of a row with the keys `seen`, of which it sees `by_row` -> those times the `early`
-    /// factor, capped, and minus infinity up to whole lanes, which are returned; 0 elsewhere.
-    #[inline(always)]
-    fn mask(
-        &self,
-        logits: &mut [E::Acc; KEYS],
-        (by_row, seen): (&Range<usize>, &Range<usize>),
-        early: Option<E::Acc>,
-    ) -> Range<usize> {
-        let lanes = whole_lanes(by_row, KEYS);
-        logits[seen.start..by_row.start.clamp(seen.start, seen.end)].fill(E::Acc::ZERO);
-        logits[lanes.end.min(seen.end)..seen.end].fill(E::Acc::ZERO);
-        if let Some(factor) = early {
-            let logits = &mut logits[by_row.clone()];
-            logits.iter_mut().for_each(|x| *x *= factor);
-            if let Some(softcap) = self.shape.softcap {
-                cap(logits, E::Acc::from_f64(softcap));
-            }
-        }
-        logits[by_row.end..lanes.end].fill(E::Acc::NEG_INFINITY);
-        lanes
-    }
-
-    /// Writes the block's outputs and, if given, their `lse`.
-    fn store(
-        &self,
-        State { sums, most, total }: &State<'_, E::Acc>,
-        out: &Parts<'_, E>,
-        lse: Option<&Parts<'_, E::Acc>>,
-    ) {
-        let shape = self.shape;
-        let (width, group) = (shape.head_dim, shape.group());
-        let first_head = self.head * group;
-        for (query, token) in self.tokens.clone().enumerate() {
-            let at = token * shape.q_width() + first_head * width;
-            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
-            let out = unsafe { out.part(at, group * width) };
-            if let Some(lse) = lse {
-                // SAFETY: as above.
-                let lse = unsafe { lse.part(token * shape.heads + first_head, group) };
-                for (head, lse) in lse.iter_mut().enumerate() {
-                    let row = query * group + head;
-                    *lse = most[row] + total[row].ln();
-                }
-            }
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (head, out) in out.chunks_exact_mut(width).enumerate() {
-                        let row = query * group + head;
-                        let (sums, all) = (&sums[row * padded(width)..], total[row]);
-                        for (out, &sum) in out.iter_mut().zip(sums) {
-                            *out = E::store(sum / all);
-                        }
-                    }
-                },
-            );
-        }
-    }
 }

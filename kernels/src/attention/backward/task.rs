@@ -10,7 +10,7 @@ use crate::attention::softmax::dot;
 use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded};
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, Rows, Scalar, Side, Update, rows_of_steps};
-use crate::simd::vectorized;
+use crate::simd::{prefetch, vectorized};
 use crate::split::Parts;
 
 /// The state that all tasks share.
@@ -31,11 +31,12 @@ where
     E::Acc: Scalar,
 {
     /// The gradients of the queries at `place`, and their share of those of keys and values.
+    /// `later` is probably the thread's next place.
     ///
     /// `sums` are `[2, J, T, K]`, each row padded: the gradients of all keys and values so far.
     pub fn backward(
         &self,
-        place: Place,
+        (place, later): (Place, Option<Place>),
         turn: Turn<'_>,
         sums: &Parts<'_, E::Acc>,
         memory: &mut [E::Acc],
@@ -69,7 +70,13 @@ where
             delta,
         };
         results.dq.fill(E::Acc::ZERO);
-        for keys in shape.blocks(queries, len) {
+        let mut blocks = shape.blocks(queries, len).peekable();
+        while let Some(keys) = blocks.next() {
+            match (blocks.peek(), &later) {
+                (Some(next), _) => self.prefetch_keys(&place, next),
+                (None, Some(later)) => self.prefetch_queries(later),
+                (None, None) => (),
+            }
             let [of_keys, of_values] =
                 [self.inputs.k, self.inputs.v].map(|of| self.keys(of, &place, &keys));
             let sides = [
@@ -88,6 +95,27 @@ where
             self.add_to_keys(&place, &keys, &lefts, &block, (&turn, sums));
         }
         self.store_queries(&place, results.dq);
+    }
+
+    /// Asks for the keys and values of a block, which are packed next.
+    fn prefetch_keys(&self, place: &Place, keys: &Range<usize>) {
+        let (stride, width) = (self.shape.kv_width(), self.shape.head_dim);
+        for key in keys.clone() {
+            let at = (place.sequence.start + key) * stride + place.head * width;
+            prefetch(&self.inputs.k[at..at + width]);
+            prefetch(&self.inputs.v[at..at + width]);
+        }
+    }
+
+    /// Asks for what is read of a block's queries.
+    fn prefetch_queries(&self, place: &Place) {
+        let width = self.shape.group() * self.shape.head_dim;
+        for token in self.tokens(place) {
+            let at = token * self.shape.q_width() + place.head * width;
+            for of in [self.inputs.q, self.dout, self.out] {
+                prefetch(&of[at..at + width]);
+            }
+        }
     }
 
     /// Keys or values of a block, `[keys, K]`.
