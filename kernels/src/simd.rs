@@ -40,6 +40,18 @@ pub fn prefetch<T>(values: &[T]) {
     }
 }
 
+/// Asks for the line of an address, wherever it is, in the first-level cache.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub fn prefetch_line<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which no address makes fail.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+}
+
 /// Features of a CPU, each with those before it: kernels ask for them row by row.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use super::panel::{Cut, Panel, STRIP};
 use super::source::{Operand, Summed};
 use super::{Isa, Scalar, bf16, tiles};
 use crate::element::{Element, convert_real};
-use crate::simd::vectorized;
+use crate::simd::{prefetch_line, vectorized};
 
 /// Packs `lanes` x `depth` of `operand` into `out`, panel after panel.
 ///
@@ -99,22 +99,30 @@ fn copy_strip<S: Scalar, E: Element>(
     vectorized(
         #[inline(always)]
         move || {
-            for idx in 0..cut.count(count) {
+            let panels = cut.count(count);
+            for idx in 0..panels {
                 let panel = cut.panel(count, idx);
                 let to = panel.start * steps + some.start * panel.stride;
                 let end = panel.start * steps + steps * panel.stride;
                 let from = &values[panel.start..];
-                copy_steps(from, stride, some.len(), panel, &mut out[to..end]);
+                // The next panel's, and after the last the first one's of the steps that follow.
+                let ahead = if idx + 1 == panels {
+                    some.len() * stride - panel.start
+                } else {
+                    panel.lanes
+                };
+                let to = &mut out[to..end];
+                copy_steps((from, stride), ahead, some.len(), panel, to);
             }
         },
     );
 }
 
-/// Copies `steps` steps of a panel out of rows `stride` apart.
+/// Copies `steps` steps of a panel out of rows `stride` apart, and asks for what lies `ahead`.
 #[inline(always)]
 fn copy_steps<S: Scalar, E: Element>(
-    from: &[E],
-    stride: usize,
+    (from, stride): (&[E], usize),
+    ahead: usize,
     steps: usize,
     panel: Panel,
     out: &mut [S],
@@ -123,9 +131,9 @@ fn copy_steps<S: Scalar, E: Element>(
     // has a loop of its own: one loop would call the library's copy for every step.
     let strides = [stride, panel.stride];
     let copied = match panel.lanes {
-        ..=8 => copy_vectors::<S, E, 8>(from, strides, steps, out),
-        9..=16 => copy_vectors::<S, E, 16>(from, strides, steps, out),
-        32 => copy_vectors::<S, E, 32>(from, strides, steps, out),
+        ..=8 => copy_vectors::<S, E, 8>((from, ahead), strides, steps, out),
+        9..=16 => copy_vectors::<S, E, 16>((from, ahead), strides, steps, out),
+        32 => copy_vectors::<S, E, 32>((from, ahead), strides, steps, out),
         _ => 0,
     };
     for k in copied..steps {
@@ -136,11 +144,11 @@ fn copy_steps<S: Scalar, E: Element>(
     }
 }
 
-/// Copies `WIDTH` elements of each of `steps` steps, `strides` elements apart in `from` and `out`;
-/// returns the steps before the first without room for them.
+/// Copies `WIDTH` elements of each of `steps` steps, `strides` elements apart in `from` and `out`,
+/// and asks for those `ahead`; returns the steps before the first without room for them.
 #[inline(always)]
 fn copy_vectors<S: Scalar, E: Element, const WIDTH: usize>(
-    from: &[E],
+    (from, ahead): (&[E], usize),
     strides: [usize; 2],
     steps: usize,
     out: &mut [S],
@@ -151,7 +159,10 @@ fn copy_vectors<S: Scalar, E: Element, const WIDTH: usize>(
     };
     let steps = with_room(from.len(), strides[0]).min(with_room(out.len(), strides[1]));
     for k in 0..steps {
-        let from = from[k * strides[0]..].first_chunk::<WIDTH>();
+        let from = &from[k * strides[0]..];
+        prefetch_line(from.as_ptr().wrapping_add(ahead));
+        prefetch_line(from.as_ptr().wrapping_add(ahead + WIDTH - 1));
+        let from = from.first_chunk::<WIDTH>();
         let out = out[k * strides[1]..].first_chunk_mut::<WIDTH>();
         *out.expect("there is room") = from.expect("there is room").map(
             #[inline(always)]
