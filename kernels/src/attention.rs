@@ -7,11 +7,12 @@
 //! `l[i, j] = scale q_i . k_j`, capped to `c tanh(l / c)`; `lse_i = log sum_j exp l[i, j]`;
 //! `out_i = sum_j exp(l[i, j] - lse_i) v_j`.
 //!
-//! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. Exponentials take
-//! fused multiply-adds where products do. With instructions for bf16 ([`Isa::serving`]), products
-//! of bf16 take both operands in bf16: weights, and backward the logits' gradients, are rounded
-//! once before the product with values, keys, queries or `dout`. Sums, softmax and its sum are in
-//! f32; the scale is then multiplied into sums, not into queries.
+//! All arithmetic is in `E::Acc`, block by block, and no `[T, T]` array exists. With instructions
+//! for bf16 ([`Isa::serving`]), products of bf16 take both operands in bf16: weights, and backward
+//! the logits' gradients, are rounded once before the product with values, keys, queries or `dout`.
+//! Sums, softmax and its sum are in f32, and exponentials take fused multiply-adds; the scale is
+//! then multiplied into sums, not into queries. Exponentials of other products are not fused: runs
+//! of version 0.1 resume to their bits.
 //!
 //! Keys are read in blocks of [`KEYS`] counted from the start of their sequence. So the bits of a
 //! query's output depend on its own sequence alone: not on the other packed sequences, nor on the

@@ -64,12 +64,6 @@ impl Isa {
         }
     }
 
-    /// True where a product and a sum are rounded once, whatever the build's target.
-    #[inline]
-    pub(crate) fn fuses(self) -> bool {
-        self != Isa::Portable
-    }
-
     /// Elements of the depth that one step of a panel holds.
     #[inline]
     pub(super) fn depth_of_step(self) -> usize {

@@ -61,12 +61,10 @@ where
             let to = (&mut *dlogits, KEYS);
             block.dout.multiply(panel, v, seen.clone(), to, set);
             let of_rows = (&mut *weights, &mut *dlogits);
-            if self.isa.fuses() {
-                self.weigh_rows::<true>(place, keys, block, rows.clone(), of_rows);
-            } else {
+            if self.isa == self.isa.vectors() {
                 self.weigh_rows::<false>(place, keys, block, rows.clone(), of_rows);
-            }
-            if self.isa != self.isa.vectors() {
+            } else {
+                self.weigh_rows::<true>(place, keys, block, rows.clone(), of_rows);
                 as_steps(self.isa, weights, 0..KEYS);
                 as_steps(self.isa, dlogits, 0..KEYS);
             }

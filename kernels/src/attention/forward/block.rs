@@ -96,7 +96,7 @@ where
                 let to = (&mut *logits, ROW);
                 q.multiply(panel, &keys, seen.clone(), to, Update::Overwrite);
                 let rows = (panel.range(), &seen);
-                if !self.isa.fuses() {
+                if self.isa == self.isa.vectors() {
                     self.weigh::<false, 16>(&block, rows, logits, &mut state);
                 } else if panel.lanes <= 16 {
                     self.weigh::<true, 16>(&block, rows, logits, &mut state);
