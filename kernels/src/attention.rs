@@ -30,12 +30,15 @@ mod softmax;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 pub use backward::{Gradients, backward, backward_workspace_bytes};
 pub use cached::{Cache, Start, forward_cached};
 pub use forward::{forward, forward_workspace_bytes};
 
 use crate::element::{Element, Real};
 use crate::matmul::Isa;
+use crate::simd::prefetch;
 
 /// Keys of a block.
 pub const KEYS: usize = 128;
@@ -154,6 +157,15 @@ impl AttentionShape {
 #[inline]
 fn padded(count: usize) -> usize {
     count.next_multiple_of(16)
+}
+
+/// Asks for rows of some arrays, `stride` elements apart: for `width` elements from column `at` on.
+fn prefetch_rows<E>(of: &[&[E]], rows: Range<usize>, [stride, at, width]: [usize; 3]) {
+    for row in rows {
+        for of in of {
+            prefetch(&of[row * stride + at..][..width]);
+        }
+    }
 }
 
 /// The factors of queries and of sums of products with them, which make the scale. Queries in bf16

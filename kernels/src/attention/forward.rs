@@ -23,7 +23,7 @@ where
 }
 
 /// Elements that one task needs.
-pub(super) fn share<S: Scalar>(shape: &AttentionShape) -> usize {
+fn share<S: Scalar>(shape: &AttentionShape) -> usize {
     ForwardMemory::<S>::sizes(shape).iter().sum()
 }
 

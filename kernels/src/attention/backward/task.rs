@@ -7,10 +7,12 @@ use std::ops::Range;
 use super::memory::{BackwardMemory, Queries};
 use super::order::{Place, Turn};
 use crate::attention::softmax::dot;
-use crate::attention::{AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded};
+use crate::attention::{
+    AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded, prefetch_rows,
+};
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, Rows, Scalar, Side, Update, rows_of_steps};
-use crate::simd::{prefetch, vectorized};
+use crate::simd::vectorized;
 use crate::split::Parts;
 
 /// The state that all tasks share.
@@ -99,23 +101,18 @@ where
 
     /// Asks for the keys and values of a block, which are packed next.
     fn prefetch_keys(&self, place: &Place, keys: &Range<usize>) {
-        let (stride, width) = (self.shape.kv_width(), self.shape.head_dim);
-        for key in keys.clone() {
-            let at = (place.sequence.start + key) * stride + place.head * width;
-            prefetch(&self.inputs.k[at..at + width]);
-            prefetch(&self.inputs.v[at..at + width]);
-        }
+        let (start, width) = (place.sequence.start, self.shape.head_dim);
+        let keys = start + keys.start..start + keys.end;
+        let columns = [self.shape.kv_width(), place.head * width, width];
+        prefetch_rows(&[self.inputs.k, self.inputs.v], keys, columns);
     }
 
     /// Asks for what is read of a block's queries.
     fn prefetch_queries(&self, place: &Place) {
         let width = self.shape.group() * self.shape.head_dim;
-        for token in self.tokens(place) {
-            let at = token * self.shape.q_width() + place.head * width;
-            for of in [self.inputs.q, self.dout, self.out] {
-                prefetch(&of[at..at + width]);
-            }
-        }
+        let columns = [self.shape.q_width(), place.head * width, width];
+        let read = [self.inputs.q, self.dout, self.out];
+        prefetch_rows(&read, self.tokens(place), columns);
     }
 
     /// Keys or values of a block, `[keys, K]`.

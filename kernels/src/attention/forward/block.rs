@@ -5,10 +5,12 @@ use std::ops::{Add, Range};
 
 use super::memory::{ForwardMemory, ROWS, State};
 use crate::attention::softmax::{LANES, across, cap, exponentials, largest, shrinks, whole_lanes};
-use crate::attention::{AttentionShape, KEYS, PANEL, factors, gather, gather_stored, padded};
+use crate::attention::{
+    AttentionShape, KEYS, PANEL, factors, gather, gather_stored, padded, prefetch_rows,
+};
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, ROW, Scalar, Side, Update, as_steps};
-use crate::simd::{prefetch, vectorized};
+use crate::simd::vectorized;
 use crate::split::Parts;
 
 /// Some tokens of one sequence as queries of one group of heads.
@@ -142,21 +144,16 @@ where
 
     /// Asks for the keys and values of a block, which are packed next.
     fn prefetch_keys(&self, keys: &Range<usize>) {
-        let (stride, width) = (self.shape.kv_width(), self.shape.head_dim);
-        for key in keys.clone() {
-            let at = key * stride + self.head * width;
-            prefetch(&self.k[at..at + width]);
-            prefetch(&self.v[at..at + width]);
-        }
+        let width = self.shape.head_dim;
+        let columns = [self.shape.kv_width(), self.head * width, width];
+        prefetch_rows(&[self.k, self.v], keys.clone(), columns);
     }
 
     /// Asks for its queries, which are packed next.
     fn prefetch_queries(&self) {
         let width = self.shape.group() * self.shape.head_dim;
-        for token in self.tokens.clone() {
-            let at = token * self.shape.q_width() + self.head * width;
-            prefetch(&self.q[at..at + width]);
-        }
+        let columns = [self.shape.q_width(), self.head * width, width];
+        prefetch_rows(&[self.q], self.tokens.clone(), columns);
     }
 
     /// The keys of `block` that any of `rows` sees, from a whole panel's first on.
