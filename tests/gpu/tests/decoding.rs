@@ -179,10 +179,10 @@ fn the_kit_finds_device_code_that_decodes_wrongly() {
             Some(code.replace(from, to))
         });
         let why = failure(&report);
-        assert!(
-            why.contains("expected ") && why.contains("found "),
-            "{what}: {why}"
-        );
+        // A thread that writes beyond its run races with the next one: launches may differ.
+        let is_found = why.contains("expected ") && why.contains("found ");
+        let differs = why.contains("two launches on the same operands differ");
+        assert!(is_found || differs, "{what}: {why}");
         assert!(!why.contains("cannot be used"), "{what}: {why}");
     }
 }
