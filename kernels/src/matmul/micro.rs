@@ -36,6 +36,10 @@ const COLS: usize = 2;
 /// itself for lines of the same page alone. Panels lie in the second-level cache or beyond.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 4096;
+/// Steps for which a kernel asks for one row of its tile, and for the next line of each row of the
+/// left operand: those of a line of f32.
+#[cfg(target_arch = "x86_64")]
+const BLOCK: usize = 16;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
@@ -104,42 +108,59 @@ macro_rules! vector_kernel {
             use std::arch::x86_64::*;
             // SAFETY: all addresses are in the panels and the tile that the caller guarantees.
             unsafe {
-                for row in 0..MR {
-                    _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride).cast());
-                    _mm_prefetch::<_MM_HINT_T0>(tile.add(row * stride + NV * $lanes - 1).cast());
-                }
                 let [row_stride, step_stride] = strides(MR, LEFT, named);
                 let right_step = if LEFT == COLS { named[1] } else { NV * $lanes };
+                let ask_for_sums = |row: usize| {
+                    let out = tile.wrapping_add(row * stride);
+                    _mm_prefetch::<_MM_HINT_T0>(out.cast());
+                    _mm_prefetch::<_MM_HINT_T0>(out.wrapping_add(NV * $lanes - 1).cast());
+                };
+                // A few lines at a time leave room for those of the panels.
+                for row in depth.div_ceil(BLOCK)..MR {
+                    ask_for_sums(row);
+                }
                 let mut sums = [[$zero(); NV]; MR];
-                for _ in 0..depth {
-                    if LEFT == LYING {
-                        // The next line: of this row, or of the next rows where they are columns.
-                        _mm_prefetch::<_MM_HINT_T0>(
-                            left.wrapping_add(LINE / size_of::<$scalar>()).cast(),
-                        );
+                for block in 0..depth.div_ceil(BLOCK) {
+                    if block < MR {
+                        ask_for_sums(block);
                     }
-                    let mut lanes = [$zero(); NV];
-                    for v in 0..NV {
-                        lanes[v] = $load(right.add(v * $lanes));
-                        if LEFT == COLS && (v * $lanes * size_of::<$scalar>()).is_multiple_of(LINE)
-                        {
-                            // The next columns.
-                            let next = right.wrapping_add((NV + v) * $lanes);
-                            _mm_prefetch::<_MM_HINT_T0>(next.cast());
-                        }
-                        if LEFT != COLS && $ahead > 0 {
-                            let later = right.wrapping_add(v * $lanes + $ahead);
+                    // The next line of each row, one a step; or that of the next rows where they
+                    // are columns.
+                    let mut later = left.wrapping_add(LINE / size_of::<$scalar>());
+                    let later_stride = if step_stride == 1 {
+                        row_stride
+                    } else {
+                        step_stride
+                    };
+                    for _ in 0..BLOCK.min(depth - block * BLOCK) {
+                        if LEFT == LYING {
                             _mm_prefetch::<_MM_HINT_T0>(later.cast());
+                            later = later.wrapping_add(later_stride);
                         }
-                    }
-                    for row in 0..MR {
-                        let x = $splat(*left.add(row * row_stride));
+                        let mut lanes = [$zero(); NV];
                         for v in 0..NV {
-                            sums[row][v] = $fma(x, lanes[v], sums[row][v]);
+                            lanes[v] = $load(right.add(v * $lanes));
+                            if LEFT == COLS
+                                && (v * $lanes * size_of::<$scalar>()).is_multiple_of(LINE)
+                            {
+                                // The next columns.
+                                let next = right.wrapping_add((NV + v) * $lanes);
+                                _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                            }
+                            if LEFT != COLS && $ahead > 0 {
+                                let later = right.wrapping_add(v * $lanes + $ahead);
+                                _mm_prefetch::<_MM_HINT_T0>(later.cast());
+                            }
                         }
+                        for row in 0..MR {
+                            let x = $splat(*left.add(row * row_stride));
+                            for v in 0..NV {
+                                sums[row][v] = $fma(x, lanes[v], sums[row][v]);
+                            }
+                        }
+                        left = left.wrapping_add(step_stride);
+                        right = right.wrapping_add(right_step);
                     }
-                    left = left.wrapping_add(step_stride);
-                    right = right.wrapping_add(right_step);
                 }
                 for row in 0..MR {
                     for v in 0..NV {
