@@ -17,9 +17,13 @@ use super::depth::{DEPTH, Depth};
 use super::panel::TILED_ROWS;
 use super::source::Summed;
 
-/// Elements of a packed chunk.
+/// Elements of a packed chunk: the rows are packed again for each.
 fn chunk_room(isa: Isa) -> usize {
-    if isa.has_tiles() { 1 << 18 } else { 1 << 20 }
+    match isa {
+        Isa::AmxBf16 | Isa::AmxModel => 1 << 18,
+        Isa::Avx512 => 1 << 21,
+        _ => 1 << 20,
+    }
 }
 
 /// Most columns of a task that packs them itself: their panels of a part stay in the second-level

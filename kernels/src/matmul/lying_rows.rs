@@ -29,20 +29,18 @@ impl<'a, S: Scalar> LyingRows<'a, S> {
         (rows, cols): (Range<usize>, usize),
         depth: Range<usize>,
     ) -> Option<Self> {
-        let kernels = S::kernels(isa);
-        if kernels.of_lying.is_empty() || depth.is_empty() {
+        if S::kernels(isa).of_lying.is_empty() || depth.is_empty() || cols > FEW_COLS {
             return None;
         }
         let (values, strides) = match operand.summed {
-            Summed::Cols if cols <= kernels.most_cols_of_lying => {
+            Summed::Cols => {
                 let (values, stride) = operand.source.own_window(rows, depth)?;
                 (values, [stride, 1])
             }
-            Summed::Rows if cols <= FEW_COLS => {
+            Summed::Rows => {
                 let (values, stride) = operand.source.own_window(depth, rows)?;
                 (values, [1, stride])
             }
-            _ => return None,
         };
         Some(LyingRows::Own(values, strides))
     }
@@ -52,7 +50,6 @@ impl<'a, S: Scalar> LyingRows<'a, S> {
 mod tests {
     use super::*;
     use crate::element::Element;
-    use crate::matmul::micro::kernels_f32;
     use crate::matmul::tests::numbers;
     use crate::matmul::{Dense, Update, multiply_into, space};
 
@@ -85,15 +82,11 @@ mod tests {
         let across = Dense::strided(&across, DEPTH, ROWS, STRIDE);
         let right = numbers(DEPTH * MANY, 2);
         let packed = product(isa, Operand::over_rows(&across), &right, MANY);
-        let most = kernels_f32(isa).most_cols_of_lying;
-        for (left, most) in [
-            (Operand::over_cols(&along), most),
-            (Operand::over_rows(&across), FEW_COLS),
-        ] {
+        for left in [Operand::over_cols(&along), Operand::over_rows(&across)] {
             for cols in [1, 16, 33, FEW_COLS, MANY] {
                 let lies = LyingRows::of(isa, left, (0..ROWS, cols), 0..DEPTH).is_some();
                 let name = format!("{isa:?}, {}, {:?}, {cols}", E::DTYPE, left.summed);
-                assert_eq!(lies, reads && cols <= most, "{name}");
+                assert_eq!(lies, reads && cols <= FEW_COLS, "{name}");
                 let lying = product(isa, left, &right, cols);
                 for (lying, packed) in lying.chunks(cols).zip(packed.chunks(MANY)) {
                     assert_eq!(lying, &packed[..cols], "{name}");

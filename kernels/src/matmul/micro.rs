@@ -21,8 +21,8 @@ pub enum Update {
     Accumulate,
 }
 
-/// Most columns for which rows are not packed, if packing takes as long as multiplying them by one
-/// panel.
+/// Most columns for which rows are not packed: packing takes as long as multiplying them by one
+/// panel, and many panels are multiplied faster by packed rows.
 pub(super) const FEW_COLS: usize = 64;
 /// Elements from one row of the left operand to the next, where it is read as rows.
 pub(crate) const ROW: usize = 128;
@@ -73,9 +73,6 @@ pub(super) struct Kernels<S: 'static> {
     /// The same for rows at the strides of the call; none where a step is a pair of bf16, which is
     /// packed.
     pub of_lying: &'static [[Kernel<S>; 2]],
-    /// Most columns that rows along the depth are multiplied by faster where they lie than packed:
-    /// the sum for each row's address takes no time beside the products of long vectors.
-    pub most_cols_of_lying: usize,
     /// The same for panels of rows, and columns of the right operand at the strides of the call.
     pub of_lying_cols: &'static [[Kernel<S>; 2]],
 }
@@ -283,7 +280,6 @@ static AVX512_F32: Kernels<f32> = Kernels {
     table: table!(avx512_f32, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f32, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: table!(avx512_f32, LYING: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-    most_cols_of_lying: usize::MAX,
     of_lying_cols: table!(avx512_f32, COLS: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
@@ -293,7 +289,6 @@ static AVX512_PAIRS: Kernels<f32> = Kernels {
     table: table!(avx512_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
-    most_cols_of_lying: 0,
     of_lying_cols: &[],
 };
 /// Tiles of the shapes of `AVX512_PAIRS`.
@@ -303,7 +298,6 @@ static MODEL_PAIRS: Kernels<f32> = Kernels {
     table: table!(model_pairs, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(model_pairs, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: &[],
-    most_cols_of_lying: 0,
     of_lying_cols: &[],
 };
 #[cfg(target_arch = "x86_64")]
@@ -313,7 +307,6 @@ static AVX512_F64: Kernels<f64> = Kernels {
     table: table!(avx512_f64, PANEL: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_rows: table!(avx512_f64, ROW: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     of_lying: table!(avx512_f64, LYING: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-    most_cols_of_lying: usize::MAX,
     of_lying_cols: table!(avx512_f64, COLS: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
 };
 #[cfg(target_arch = "x86_64")]
@@ -323,7 +316,6 @@ static AVX2_F32: Kernels<f32> = Kernels {
     table: table!(avx2_f32, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f32, ROW: 1 2 3 4 5 6),
     of_lying: table!(avx2_f32, LYING: 1 2 3 4 5 6),
-    most_cols_of_lying: FEW_COLS,
     of_lying_cols: table!(avx2_f32, COLS: 1 2 3 4 5 6),
 };
 #[cfg(target_arch = "x86_64")]
@@ -333,7 +325,6 @@ static AVX2_F64: Kernels<f64> = Kernels {
     table: table!(avx2_f64, PANEL: 1 2 3 4 5 6),
     of_rows: table!(avx2_f64, ROW: 1 2 3 4 5 6),
     of_lying: table!(avx2_f64, LYING: 1 2 3 4 5 6),
-    most_cols_of_lying: FEW_COLS,
     of_lying_cols: table!(avx2_f64, COLS: 1 2 3 4 5 6),
 };
 static PORTABLE_F32: Kernels<f32> = Kernels {
@@ -342,7 +333,6 @@ static PORTABLE_F32: Kernels<f32> = Kernels {
     table: table!(portable_f32, PANEL: 1 2 3 4),
     of_rows: table!(portable_f32, ROW: 1 2 3 4),
     of_lying: table!(portable_f32, LYING: 1 2 3 4),
-    most_cols_of_lying: FEW_COLS,
     of_lying_cols: table!(portable_f32, COLS: 1 2 3 4),
 };
 static PORTABLE_F64: Kernels<f64> = Kernels {
@@ -351,7 +341,6 @@ static PORTABLE_F64: Kernels<f64> = Kernels {
     table: table!(portable_f64, PANEL: 1 2 3 4),
     of_rows: table!(portable_f64, ROW: 1 2 3 4),
     of_lying: table!(portable_f64, LYING: 1 2 3 4),
-    most_cols_of_lying: FEW_COLS,
     of_lying_cols: table!(portable_f64, COLS: 1 2 3 4),
 };
 
