@@ -20,7 +20,7 @@ use super::source::Summed;
 /// Elements of a packed chunk: the rows are packed again for each.
 fn chunk_room(isa: Isa) -> usize {
     match isa {
-        Isa::AmxBf16 | Isa::AmxModel => 1 << 18,
+        _ if isa.has_tiles() => 1 << 18,
         Isa::Avx512 => 1 << 21,
         _ => 1 << 20,
     }

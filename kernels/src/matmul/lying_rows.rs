@@ -4,9 +4,13 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::micro::{FEW_COLS, Strides};
+use super::micro::Strides;
 use super::source::{Operand, Summed};
 use super::{Isa, Scalar};
+
+/// Most columns for which rows are not packed: packing takes as long as multiplying them by one
+/// panel, and many panels are multiplied faster by packed rows.
+const FEW_COLS: usize = 64;
 
 /// The rows.
 #[derive(Clone, Copy)]

@@ -21,9 +21,6 @@ pub enum Update {
     Accumulate,
 }
 
-/// Most columns for which rows are not packed: packing takes as long as multiplying them by one
-/// panel, and many panels are multiplied faster by packed rows.
-pub(super) const FEW_COLS: usize = 64;
 /// Elements from one row of the left operand to the next, where it is read as rows.
 pub(crate) const ROW: usize = 128;
 /// In its place where it is read as a panel.
@@ -36,12 +33,12 @@ const COLS: usize = 2;
 /// itself for lines of the same page alone. Panels lie in the second-level cache or beyond.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 4096;
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
 /// Steps for which a kernel asks for one row of its tile, and for the next line of each row of the
 /// left operand: those of a line of f32.
 #[cfg(target_arch = "x86_64")]
-const BLOCK: usize = 16;
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
+const BLOCK: usize = LINE / size_of::<f32>();
 
 /// The elements from one row of a left operand, or column of a right one, to the next, and from one
 /// step to the next.
@@ -112,23 +109,23 @@ macro_rules! vector_kernel {
                     _mm_prefetch::<_MM_HINT_T0>(out.cast());
                     _mm_prefetch::<_MM_HINT_T0>(out.wrapping_add(NV * $lanes - 1).cast());
                 };
-                // A few lines at a time leave room for those of the panels.
+                // One row a block leaves room for lines of the panels; those without a block first.
                 for row in depth.div_ceil(BLOCK)..MR {
                     ask_for_sums(row);
                 }
+                // The next line of each row, one a step; or that of the next rows where they are
+                // columns.
+                let later_stride = if step_stride == 1 {
+                    row_stride
+                } else {
+                    step_stride
+                };
                 let mut sums = [[$zero(); NV]; MR];
                 for block in 0..depth.div_ceil(BLOCK) {
                     if block < MR {
                         ask_for_sums(block);
                     }
-                    // The next line of each row, one a step; or that of the next rows where they
-                    // are columns.
                     let mut later = left.wrapping_add(LINE / size_of::<$scalar>());
-                    let later_stride = if step_stride == 1 {
-                        row_stride
-                    } else {
-                        step_stride
-                    };
                     for _ in 0..BLOCK.min(depth - block * BLOCK) {
                         if LEFT == LYING {
                             _mm_prefetch::<_MM_HINT_T0>(later.cast());
