@@ -47,6 +47,7 @@ pub const KEYS: usize = 128;
 const PANEL: usize = 32;
 /// Approximate rows, heads times queries, of a block.
 const ROWS: usize = 256;
+const FORWARD_ROWS: usize = 512;
 
 /// The shape of an attention and what a query sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,10 +97,21 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// Queries of a block: with all heads of a group, about [`ROWS`] rows.
+    /// Queries of a block backward: with all heads of a group, about [`ROWS`] rows.
     #[inline]
     fn queries(&self) -> usize {
-        (ROWS / self.group()).next_multiple_of(16).clamp(16, 128)
+        self.queries_of(ROWS)
+    }
+
+    /// Queries of a block forward: keys and values are packed for each block, whose size changes no
+    /// bit.
+    #[inline]
+    fn queries_forward(&self) -> usize {
+        self.queries_of(FORWARD_ROWS)
+    }
+
+    fn queries_of(&self, rows: usize) -> usize {
+        (rows / self.group()).next_multiple_of(16).clamp(16, 128)
     }
 
     /// Elements of a token's queries.

@@ -70,7 +70,7 @@ pub fn forward_cached<E: Element>(
     }
     let (keys, values) = (&*cache.keys, &*cache.values);
     let out = Parts::new(out);
-    let queries = shape.queries();
+    let queries = shape.queries_forward();
     let count = tokens.div_ceil(queries);
     let isa = isa.checked().serving(E::DTYPE);
     let blocks = |task: usize| {

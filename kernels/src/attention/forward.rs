@@ -53,7 +53,7 @@ pub fn forward<E: Element>(
         "lse is not [tokens, heads]"
     );
     let (out, lse) = (Parts::new(out), Parts::new(lse));
-    let queries = shape.queries();
+    let queries = shape.queries_forward();
     let count = tokens.div_ceil(queries);
     let isa = isa.checked().serving(E::DTYPE);
     let blocks = |task: usize| {

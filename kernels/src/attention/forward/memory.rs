@@ -28,7 +28,7 @@ pub struct ForwardMemory<'a, S> {
 impl<'a, S: Scalar> ForwardMemory<'a, S> {
     /// Elements of each field, in their order: whole vectors.
     pub fn sizes(shape: &AttentionShape) -> [usize; 8] {
-        let (rows, width) = (shape.queries() * shape.group(), shape.head_dim);
+        let (rows, width) = (shape.queries_forward() * shape.group(), shape.head_dim);
         [
             Side::<S>::room(rows, width),
             Side::<S>::room(KEYS, width),
