@@ -62,7 +62,7 @@ pub use isa::Isa;
 pub(crate) use micro::ROW;
 pub use micro::Update;
 pub use nibbles::{BlockScales, Nibbles};
-pub(crate) use panel::STRIP;
+pub(crate) use panel::{Panel, STRIP};
 use product::Product;
 pub use product::{LowRank, LowRankTurn};
 pub use rounding::Sum;

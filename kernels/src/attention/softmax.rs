@@ -30,7 +30,7 @@ pub(super) fn shrinks<S: Real, const N: usize>(before: &[S; N], most: &[S; N]) -
 }
 
 /// `logits` over `factor`, none of them over `most` -> `exp(logit - most)`, and their sum in lanes.
-/// With `FUSED`, by fused multiply-adds.
+/// With `FUSED`, by fused multiply-adds; else `factor` is 1.
 #[inline(always)]
 pub(super) fn exponentials<S: Real, const FUSED: bool>(
     logits: &mut [S],
@@ -41,7 +41,7 @@ pub(super) fn exponentials<S: Real, const FUSED: bool>(
         if FUSED {
             x.mul_add(factor, -most).exp_fused()
         } else {
-            (x * factor - most).exp_under_88()
+            (x - most).exp_under_88()
         }
     };
     let mut lanes = [S::ZERO; LANES];

@@ -233,6 +233,55 @@ impl<'a, S: Scalar> Side<'a, S> {
         }
     }
 
+    /// `out += columns right` of this right side and `lanes` columns of `rows`, `stride` elements
+    /// apart: each column is a row of the product. The first `skipped` rows are 0 there.
+    ///
+    /// # Panics
+    /// Where products are of pairs of bf16, or the rows or `out` are too small.
+    pub(crate) fn add_columns(
+        &self,
+        (rows, stride): (&[S], usize),
+        (lanes, skipped): (usize, impl Fn(Panel) -> usize),
+        (out, out_stride): (&mut [S], usize),
+    ) {
+        assert!(self.isa == self.isa.vectors(), "steps are packed");
+        let end = (self.depth.elements() - 1) * stride + lanes;
+        assert!(lanes <= stride && rows.len() >= end, "rows end too soon");
+        let cut = left_cut::<S>(self.isa);
+        for a in (0..cut.count(lanes)).map(|idx| cut.panel(lanes, idx)) {
+            let to = To::new(&mut out[a.start * out_stride..], a.lanes, out_stride);
+            let skipped = skipped(a);
+            let mut before = 0;
+            for part in 0..self.depth.parts() {
+                let all = self.depth.steps(part);
+                let steps = skipped.saturating_sub(before).min(all)..all;
+                let left = &rows[(before + steps.start) * stride..];
+                before += all;
+                if steps.is_empty() {
+                    continue;
+                }
+                for b in self.panels() {
+                    let columns = self.panel(before - all, all, b, steps.clone());
+                    let kernel = kernel(S::kernels(self.isa).of_lying, self.isa, a.lanes, b);
+                    let left = (left[a.start..].as_ptr(), [1, stride]);
+                    let (columns, to) = (columns.as_ptr(), to.tile(b));
+                    // SAFETY: the rows and the panel hold these steps, the tile whole panels;
+                    // values of `Isa` come from detection.
+                    unsafe {
+                        kernel(
+                            steps.len(),
+                            left,
+                            columns,
+                            to,
+                            out_stride,
+                            Update::Accumulate,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
     /// The panels that hold `cols`.
     fn panels_of(&self, cols: &Range<usize>) -> impl Iterator<Item = Panel> + Clone + use<'a, S> {
         let (cut, lanes, width) = (self.cut, self.lanes, self.cut.most());
@@ -306,67 +355,4 @@ pub(crate) fn rows_of_steps<S: Scalar>(rows: &[S], stride: usize) -> (&[half::bf
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::matmul::tests::numbers;
-    use crate::matmul::{Dense, PANEL_ROWS, Rows, multiply_into, space};
-
-    const COLS: usize = 53;
-
-    /// Fails where a product of `rows` rows has other bits than by [`multiply_into`].
-    fn check(isa: Isa, rows: usize, depth: usize) {
-        let (a, b) = (
-            numbers::<f32>(rows * depth, 1),
-            numbers::<f32>(depth * COLS, 2),
-        );
-        let (a, b) = (Dense::new(&a, rows, depth), Dense::new(&b, depth, COLS));
-        let sides = (Operand::over_cols(&a), Operand::over_rows(&b));
-        let mut memory = vec![f32::NAN; space::<f32>()];
-        let mut expected = vec![0.0; rows * COLS];
-        let to = (&mut expected[..], COLS);
-        multiply_into(isa, sides, to, Update::Overwrite, &mut memory);
-        let mut rooms = [rows, COLS].map(|lanes| vec![f32::NAN; Side::<f32>::room(lanes, depth)]);
-        let [left, right] = &mut rooms;
-        let left = Side::left(isa, sides.0, left, &mut memory);
-        let right = Side::right(isa, sides.1, right, &mut memory);
-        let mut out = vec![f32::NAN; PANEL_ROWS * ROW];
-        let same = |out: &[f32], rows: Range<usize>| {
-            for (row, out) in rows.zip(out.chunks(ROW)) {
-                let expected = &expected[row * COLS..(row + 1) * COLS];
-                assert_eq!(
-                    &out[..COLS],
-                    expected,
-                    "{isa:?}, {depth} elements, row {row}"
-                );
-            }
-        };
-        for panel in left.panels() {
-            let to = (&mut out[..], ROW);
-            left.multiply(panel, &right, 0..COLS, to, Update::Overwrite);
-            same(&out, panel.range());
-            if depth > ROW {
-                continue;
-            }
-            let (values, stride) = a.window(panel.range(), 0..depth, &mut []);
-            let mut lying = vec![f32::NAN; panel.lanes * ROW];
-            for (to, from) in lying.chunks_mut(ROW).zip(values.chunks(stride)) {
-                to[..depth].copy_from_slice(&from[..depth]);
-            }
-            as_steps(isa, &mut lying, 0..depth);
-            out.fill(0.0);
-            right.add_rows((&lying, panel.lanes), 0..depth, (&mut out, ROW));
-            same(&out, panel.range());
-        }
-    }
-
-    #[test]
-    fn products_of_some_rows_have_the_bits_of_a_whole_one() {
-        let all = Isa::available().iter().copied();
-        for isa in all.chain([Isa::Bf16Model, Isa::AmxModel]) {
-            for depth in [1, 31, 64, 127, 128, 700] {
-                check(isa, 1, depth);
-                check(isa, 45, depth);
-            }
-        }
-    }
-}
+mod tests;

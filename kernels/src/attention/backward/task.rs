@@ -8,11 +8,11 @@ use super::memory::{BackwardMemory, Queries};
 use super::order::{Place, Turn};
 use crate::attention::softmax::dot;
 use crate::attention::{
-    AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded, prefetch_rows,
+    AttentionShape, Future, Inputs, KEYS, factors, gather, gather_stored, padded, prefetch_rows,
 };
 use crate::element::{Element, Real};
-use crate::matmul::{Dense, Isa, Operand, Rows, Scalar, Side, Update, rows_of_steps};
-use crate::simd::vectorized;
+use crate::matmul::{Dense, Isa, Operand, Panel, Rows, Scalar, Side, Update, rows_of_steps};
+use crate::simd::{prefetch, vectorized};
 use crate::split::Parts;
 
 /// The state that all tasks share.
@@ -71,13 +71,16 @@ where
             lse,
             delta,
         };
-        results.dq.fill(E::Acc::ZERO);
+        clear(results.dq);
         let mut blocks = shape.blocks(queries, len).peekable();
         while let Some(keys) = blocks.next() {
             match (blocks.peek(), &later) {
                 (Some(next), _) => self.prefetch_keys(&place, next),
                 (None, Some(later)) => self.prefetch_queries(later),
                 (None, None) => (),
+            }
+            if blocks.peek().is_none() {
+                self.outputs(&place).for_each(|dq| prefetch(dq));
             }
             let [of_keys, of_values] =
                 [self.inputs.k, self.inputs.v].map(|of| self.keys(of, &place, &keys));
@@ -163,22 +166,21 @@ where
         ]
     }
 
-    /// Rows of [`KEYS`] weights or gradients of logits of some keys -> the left side, of which
-    /// these keys are the lanes.
+    /// Rows of [`KEYS`] weights or gradients of logits of some keys -> the left operand, of which
+    /// these keys are the lanes; packed, with instructions for bf16.
     fn by_key<'m>(
         &self,
-        of: &[E::Acc],
+        of: &'m [E::Acc],
         [rows, keys]: [usize; 2],
         memory: &'m mut [E::Acc],
         strip: &mut [E::Acc],
-    ) -> Side<'m, E::Acc> {
+    ) -> ByKey<'m, E::Acc> {
         if self.isa == self.isa.vectors() {
-            let of = Dense::strided(of, rows, keys, KEYS);
-            return Side::left(self.isa, Operand::over_rows(&of), memory, strip);
+            return ByKey::Lying(of);
         }
         let (of, stride) = rows_of_steps(of, KEYS);
         let of = Dense::strided(of, rows, keys, stride);
-        Side::left(self.isa, Operand::over_rows(&of), memory, strip)
+        ByKey::Packed(Side::left(self.isa, Operand::over_rows(&of), memory, strip))
     }
 
     /// Reads the rows' `lse`, and computes their `delta`.
@@ -190,11 +192,15 @@ where
         vectorized(
             #[inline(always)]
             || {
-                for row in 0..group * count {
-                    let (token, head) = (start + row % count, first_head + row / count);
-                    lse[row] = self.lse[token * shape.heads + head];
-                    let at = token * shape.q_width() + head * width;
-                    delta[row] = dot(&self.dout[at..at + width], &self.out[at..at + width]);
+                for head in 0..group {
+                    let rows = head * count..(head + 1) * count;
+                    let all = lse[rows.clone()].iter_mut().zip(&mut delta[rows]);
+                    for (query, (lse, delta)) in all.enumerate() {
+                        let (token, head) = (start + query, first_head + head);
+                        *lse = self.lse[token * shape.heads + head];
+                        let at = token * shape.q_width() + head * width;
+                        *delta = dot(&self.dout[at..at + width], &self.out[at..at + width]);
+                    }
                 }
             },
         );
@@ -207,7 +213,7 @@ where
         &self,
         place: &Place,
         keys: &Range<usize>,
-        [weights, dlogits]: &[Side<'_, E::Acc>; 2],
+        [weights, dlogits]: &[ByKey<'_, E::Acc>; 2],
         block: &Queries<'_, E::Acc>,
         (turn, sums): (&Turn<'_>, &Parts<'_, E::Acc>),
     ) {
@@ -236,11 +242,11 @@ where
         // each had this block of keys until `finish`, one after the other.
         let (dk, dv) = unsafe { (sums.part(range(0), size), sums.part(range(1), size)) };
         if idx >= seen_before {
-            dk.fill(E::Acc::ZERO);
-            dv.fill(E::Acc::ZERO);
+            clear(dk);
+            clear(dv);
         }
-        self.multiply_onto(weights, &block.dout_rows, dv);
-        self.multiply_onto(dlogits, &block.q_rows, dk);
+        self.multiply_onto((weights, place, keys), &block.dout_rows, dv);
+        self.multiply_onto((dlogits, place, keys), &block.q_rows, dk);
         if idx < seen_later {
             self.store_keys(place, all, (dk, dv));
         }
@@ -250,14 +256,29 @@ where
     /// Adds a product to the gradients of some keys or values, `[keys, K]`, each row padded.
     fn multiply_onto(
         &self,
-        left: &Side<'_, E::Acc>,
+        (left, place, keys): (&ByKey<'_, E::Acc>, &Place, &Range<usize>),
         right: &Side<'_, E::Acc>,
         sums: &mut [E::Acc],
     ) {
         let (width, stride) = (self.shape.head_dim, padded(self.shape.head_dim));
-        for panel in left.panels() {
-            let to = (&mut sums[panel.start * stride..], stride);
-            left.multiply(panel, right, 0..width, to, Update::Accumulate);
+        match left {
+            ByKey::Packed(left) => {
+                for panel in left.panels() {
+                    let to = (&mut sums[panel.start * stride..], stride);
+                    left.multiply(panel, right, 0..width, to, Update::Accumulate);
+                }
+            }
+            ByKey::Lying(rows) => {
+                // Queries of the first head that see none of a panel's keys.
+                let blind = |panel: Panel| match self.shape.future {
+                    Future::Hidden => (keys.start + panel.start)
+                        .saturating_sub(place.queries.start)
+                        .min(place.queries.len()),
+                    Future::Visible => 0,
+                };
+                let to = (sums, stride);
+                right.add_columns((rows, KEYS), (keys.len(), blind), to);
+            }
         }
     }
 
@@ -277,19 +298,40 @@ where
 
     /// Writes a block's gradient of the queries.
     fn store_queries(&self, place: &Place, dq: &[E::Acc]) {
-        let shape = self.shape;
-        let (width, group, count) = (shape.head_dim, shape.group(), place.queries.len());
-        let scale = E::Acc::from_f64(shape.scale);
-        for (idx, query) in place.queries.clone().enumerate() {
-            let at = (place.sequence.start + query) * shape.q_width() + place.head * group * width;
-            // SAFETY: tasks have different queries or groups of heads, and each runs once.
-            let out = unsafe { self.dq.part(at, group * width) };
+        let (width, count) = (self.shape.head_dim, place.queries.len());
+        let scale = E::Acc::from_f64(self.shape.scale);
+        for (idx, out) in self.outputs(place).enumerate() {
             for (head, out) in out.chunks_exact_mut(width).enumerate() {
                 let row = head * count + idx;
                 store(&dq[row * padded(width)..][..width], scale, out);
             }
         }
     }
+
+    /// A block's gradients of queries, token by token.
+    fn outputs(&self, place: &Place) -> impl Iterator<Item = &mut [E]> {
+        let width = self.shape.group() * self.shape.head_dim;
+        let (stride, first) = (self.shape.q_width(), place.head * width);
+        // SAFETY: tasks have different queries or groups of heads, and each runs once.
+        self.tokens(place)
+            .map(move |token| unsafe { self.dq.part(token * stride + first, width) })
+    }
+}
+
+/// Weights or gradients of logits as the left operand of products, of which keys are the lanes.
+enum ByKey<'a, S> {
+    /// Packed.
+    Packed(Side<'a, S>),
+    /// Rows of [`KEYS`], which are read as they lie.
+    Lying(&'a [S]),
+}
+
+/// Clears sums.
+fn clear<S: Real>(sums: &mut [S]) {
+    vectorized(
+        #[inline(always)]
+        move || sums.fill(S::ZERO),
+    );
 }
 
 /// `sums` times `factor`, rounded.

@@ -15,17 +15,30 @@ impl<E: Element> Backward<'_, E>
 where
     E::Acc: Scalar,
 {
-    /// The keys of `keys` that a row sees.
+    /// The keys of `keys` that each row sees.
     #[inline(always)]
-    fn seen_by(&self, place: &Place, keys: &Range<usize>, row: usize) -> Range<usize> {
-        let query = place.queries.start + row % place.queries.len();
-        self.shape.within(keys, query, place.sequence.len())
+    fn seen_by(
+        &self,
+        place: &Place,
+        keys: &Range<usize>,
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let (queries, len) = (place.queries.clone(), place.sequence.len());
+        let mut query = queries.start + rows.start % queries.len();
+        rows.map(move |_| {
+            let seen = self.shape.within(keys, query, len);
+            query += 1;
+            if query == queries.end {
+                query = queries.start;
+            }
+            seen
+        })
     }
 
     /// The keys of `keys` that any of `rows` sees, from a whole panel's first on.
     fn seen(&self, place: &Place, keys: &Range<usize>, rows: Range<usize>) -> Range<usize> {
-        let each = rows.map(|row| self.seen_by(place, keys, row));
-        let seen = each
+        let seen = self
+            .seen_by(place, keys, rows)
             .filter(|seen| !seen.is_empty())
             .reduce(|all, seen| all.start.min(seen.start)..all.end.max(seen.end));
         seen.map_or(0..0, |seen| seen.start / PANEL * PANEL..seen.end)
@@ -91,8 +104,8 @@ where
         vectorized(
             #[inline(always)]
             || {
-                for (row, (weights, dlogits)) in rows.zip(all) {
-                    let seen = self.seen_by(place, keys, row);
+                let seen = self.seen_by(place, keys, rows.clone());
+                for ((row, seen), (weights, dlogits)) in rows.zip(seen).zip(all) {
                     let (lse, delta) = (block.lse[row], block.delta[row]);
                     let lanes = whole_lanes(&seen, KEYS);
                     if factor != E::Acc::ONE {

@@ -10,7 +10,7 @@ use crate::attention::{
 };
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, ROW, Scalar, Side, Update, as_steps};
-use crate::simd::vectorized;
+use crate::simd::{prefetch, vectorized};
 use crate::split::Parts;
 
 /// Some tokens of one sequence as queries of one group of heads.
@@ -83,6 +83,9 @@ where
                     first.iter().for_each(|keys| later.prefetch_keys(keys));
                 }
                 (None, None) => (),
+            }
+            if blocks.peek().is_none() {
+                self.outputs(out).for_each(|(_, out)| prefetch(out));
             }
             let at = block.start * shape.kv_width() + self.head * width;
             let [k, v] = [self.k, self.v]
@@ -187,6 +190,7 @@ where
         let sums = &mut sums[rows.start * width..rows.end * width];
         let count = rows.len();
         let (early, factor) = self.factors();
+        debug_assert!(FUSED || factor == E::Acc::ONE);
         let whole = early.is_none()
             && [rows.start, rows.end - 1].map(|row| self.seen_by(block, row)) == [0..KEYS, 0..KEYS];
         vectorized(
@@ -265,6 +269,16 @@ where
         lanes
     }
 
+    /// Its tokens, each with what is written of it.
+    fn outputs<'o>(&self, out: &'o Parts<'_, E>) -> impl Iterator<Item = (usize, &'o mut [E])> {
+        let width = self.shape.group() * self.shape.head_dim;
+        let (stride, first) = (self.shape.q_width(), self.head * width);
+        self.tokens.clone().map(move |token| {
+            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
+            (token, unsafe { out.part(token * stride + first, width) })
+        })
+    }
+
     /// Writes the block's outputs and, if given, their `lse`.
     fn store(
         &self,
@@ -275,10 +289,7 @@ where
         let shape = self.shape;
         let (width, group) = (shape.head_dim, shape.group());
         let first_head = self.head * group;
-        for (query, token) in self.tokens.clone().enumerate() {
-            let at = token * shape.q_width() + first_head * width;
-            // SAFETY: tasks have different tokens or groups of heads, and each runs once.
-            let out = unsafe { out.part(at, group * width) };
+        for (query, (token, out)) in self.outputs(out).enumerate() {
             if let Some(lse) = lse {
                 // SAFETY: as above.
                 let lse = unsafe { lse.part(token * shape.heads + first_head, group) };
