@@ -28,6 +28,9 @@ const WEIGHTS: [[usize; 2]; 7] = [
     [4096, 4096],
 ];
 const TURNS: usize = 9;
+/// Bytes of layers that take turns: as in training, none is in a cache when its turn comes.
+const LAYER_BYTES: usize = 300 << 20;
+const MOST_LAYERS: usize = 24;
 
 /// A layer's tokens, weights and results in one dtype.
 struct Layer<E> {
@@ -36,18 +39,31 @@ struct Layer<E> {
     y: Lined<E>,
     dx: Lined<E>,
     dweight: Lined<f32>,
-    space: Vec<u8>,
 }
 
-impl<E: Element<Acc = f32>> Layer<E> {
+/// Layers of one size that take turns, and the memory of their products.
+struct Layers<E> {
+    layers: Vec<Layer<E>>,
+    last: usize,
+    space: Lined<f32>,
+}
+
+impl<E: Element<Acc = f32>> Layers<E> {
     fn new([n, m]: [usize; 2], threads: usize) -> Self {
-        Layer {
+        let layer = |_| Layer {
             x: Lined::numbers(TOKENS * m),
             weight: Lined::numbers(n * m),
             y: Lined::numbers(TOKENS * n),
             dx: Lined::numbers(TOKENS * m),
             dweight: Lined::numbers(n * m),
-            space: vec![0; workspace(threads, [TOKENS, n, m])],
+        };
+        let bytes = size_of::<E>() * (TOKENS * (2 * m + n) + n * m) + size_of::<f32>() * n * m;
+        let count = (LAYER_BYTES / bytes).clamp(2, MOST_LAYERS);
+        let space = workspace(threads, [TOKENS, n, m]).div_ceil(size_of::<f32>());
+        Layers {
+            layers: (0..count).map(layer).collect(),
+            last: 0,
+            space: Lined::numbers(space),
         }
     }
 
@@ -55,7 +71,9 @@ impl<E: Element<Acc = f32>> Layer<E> {
     /// gradient.
     fn turn(&mut self, isa: Isa, size: [usize; 2], packed: &Packed<'_>, on: &Threads) -> [f64; 5] {
         let [n, m] = size;
-        let dense = Dense::new(&self.weight, n, m);
+        self.last = (self.last + 1) % self.layers.len();
+        let layer = &mut self.layers[self.last];
+        let dense = Dense::new(&layer.weight, n, m);
         let weights: [&dyn Rows<f32>; 2] = [&dense, packed];
         let mut secs = [0.0; 5];
         let mut time = |at: usize, body: &mut dyn FnMut()| {
@@ -67,16 +85,16 @@ impl<E: Element<Acc = f32>> Layer<E> {
                 _ => start.elapsed().as_secs_f64(),
             };
         };
-        let space = &mut self.space;
+        let space = bytes_of(&mut self.space);
         for (kind, weight) in weights.into_iter().enumerate() {
             time(2 * kind, &mut || {
                 linear::forward(
                     isa,
                     on,
-                    &self.x,
+                    &layer.x,
                     weight,
                     None,
-                    Onto::product(&mut self.y),
+                    Onto::product(&mut layer.y),
                     space,
                 )
             });
@@ -84,23 +102,29 @@ impl<E: Element<Acc = f32>> Layer<E> {
                 linear::input_backward(
                     isa,
                     on,
-                    &self.y,
+                    &layer.y,
                     weight,
-                    Onto::product(&mut self.dx),
+                    Onto::product(&mut layer.dx),
                     space,
                 );
             });
         }
         time(4, &mut || {
             let grown = WeightGradient {
-                values: &mut self.dweight,
+                values: &mut layer.dweight,
                 size: (n, m),
                 alpha: 1.0,
             };
-            linear::weight_backward(isa, on, &self.y, &self.x, grown, space)
+            linear::weight_backward(isa, on, &layer.y, &layer.x, grown, space)
         });
         secs
     }
+}
+
+/// The bytes of `values`.
+fn bytes_of(values: &mut [f32]) -> &mut [u8] {
+    // SAFETY: a byte is less aligned than a number, and any bits are a number.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
 /// Prints a line a shape, dtype and instruction set; with the word `fastest` for the fastest alone,
@@ -123,8 +147,8 @@ pub fn run() {
 fn compare(size: [usize; 2], on: &Threads) {
     let ([n, m], threads) = (size, on.threads());
     let (mut wide, mut half) = (
-        Layer::<f32>::new(size, threads),
-        Layer::<bf16>::new(size, threads),
+        Layers::<f32>::new(size, threads),
+        Layers::<bf16>::new(size, threads),
     );
     let (format, data) = four_bit(n, m);
     let segments: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
