@@ -23,6 +23,7 @@ mod combine;
 mod depth;
 mod detect;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_variables))]
+mod few_cols;
 mod few_rows;
 mod isa;
 mod low_rank;
@@ -136,11 +137,17 @@ where
     E::Acc: Scalar,
 {
     // Products of other dtypes are by plain vectors, with more steps.
-    let of = |isa| {
+    let of = |isa, most| {
         let many = many_rows::workspace_bytes::<E>(isa, threads, most, home(isa));
         many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
     };
-    of(isa).max(of(isa.vectors()))
+    let [rows, cols, depth] = most;
+    let transposed = if few_cols::is_of_few_cols(rows, cols) {
+        of(isa.vectors(), [cols, rows, depth]) + few_cols::bytes::<E>(rows, cols)
+    } else {
+        0
+    };
+    of(isa, most).max(of(isa.vectors(), most)).max(transposed)
 }
 
 /// `left right (+ bias)` into `out` as it says, with `left` `[rows, depth]` and `right` `[depth,
@@ -270,6 +277,15 @@ fn multiply<E: Element>(
         low_rank.is_none_or(|low_rank| low_rank.fits([rows, cols], values.len())),
         "a low-rank product has another shape"
     );
+    if alone && few_cols::is_transposed(isa, (left, right), &sums) {
+        let out = Output {
+            values,
+            stride,
+            combine,
+            bias,
+        };
+        return few_cols::compute(isa, services, (left, right), out, workspace);
+    }
     let product = Product {
         isa,
         left,
