@@ -142,8 +142,9 @@ where
         many.max(few_rows::workspace_bytes::<E>(isa, threads, most[2]))
     };
     let [rows, cols, depth] = most;
-    let transposed = if few_cols::is_of_few_cols(rows, cols) {
-        of(isa.vectors(), [cols, rows, depth]) + few_cols::bytes::<E>(rows, cols)
+    let few = cols.min(few_cols::MOST_COLS);
+    let transposed = if E::DTYPE == E::Acc::DTYPE {
+        of(isa.vectors(), [few, rows, depth]) + few_cols::bytes::<E>(rows, few)
     } else {
         0
     };

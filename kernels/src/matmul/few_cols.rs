@@ -16,15 +16,10 @@ use crate::element::Element;
 use crate::simd::vectorized;
 
 /// Most columns, and how many times as many rows there are at least.
-const MOST_COLS: usize = 16;
+pub(super) const MOST_COLS: usize = 16;
 const LEAST_RATIO: usize = 4;
 /// Rows that are transposed at a time.
 const ROWS: usize = 16;
-
-/// Whether a product of this size is one of few columns.
-pub(super) fn is_of_few_cols(rows: usize, cols: usize) -> bool {
-    (1..=MOST_COLS).contains(&cols) && rows >= LEAST_RATIO * cols
-}
 
 /// Whether a product is computed as the transposed one: its sums are added up in the output.
 pub(super) fn is_transposed<S: Scalar, E>(
@@ -33,7 +28,8 @@ pub(super) fn is_transposed<S: Scalar, E>(
     sums: &Sums<'_, E>,
 ) -> bool {
     let ((rows, _), (cols, _)) = (left.size(), right.size());
-    is_of_few_cols(rows, cols)
+    (1..=MOST_COLS).contains(&cols)
+        && rows >= LEAST_RATIO * cols
         && isa == isa.vectors()
         && [left.summed, right.summed] == [Summed::Rows; 2]
         && matches!(sums, Sums::InOutput(_))
@@ -140,7 +136,8 @@ mod tests {
             let mut memory = vec![E::ZERO; space::<E>()];
             multiply_into(isa, sides, (&mut expected, stride), update, &mut memory);
             for threads in [1, 3] {
-                let bytes = workspace_bytes::<E>(isa, threads, [rows, cols, DEPTH]);
+                // Of larger products, too, the workspace is enough.
+                let bytes = workspace_bytes::<E>(isa, threads, [rows + 1, 3 * cols, DEPTH]);
                 let mut workspace = vec![0xFF; bytes];
                 let mut found = before.clone();
                 let out = Output {
