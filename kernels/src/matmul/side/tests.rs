@@ -1,3 +1,5 @@
+//! Products of sides beside those of whole operands, to the bit.
+
 use super::*;
 use crate::matmul::tests::numbers;
 use crate::matmul::{Dense, PANEL_ROWS, Rows, multiply_into, space};
