@@ -45,8 +45,8 @@ pub const KEYS: usize = 128;
 /// Keys seen by some rows are multiplied from a multiple of as many on: those of panels of any
 /// instruction set.
 const PANEL: usize = 32;
-/// Approximate rows, heads times queries, of a block.
-const ROWS: usize = 256;
+/// Approximate rows, heads times queries, of a block in either pass.
+const BACKWARD_ROWS: usize = 256;
 const FORWARD_ROWS: usize = 512;
 
 /// The shape of an attention and what a query sees.
@@ -97,10 +97,10 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// Queries of a block backward: with all heads of a group, about [`ROWS`] rows.
+    /// Queries of a block backward: with all heads of a group, about [`BACKWARD_ROWS`] rows.
     #[inline]
-    fn queries(&self) -> usize {
-        self.queries_of(ROWS)
+    fn queries_backward(&self) -> usize {
+        self.queries_of(BACKWARD_ROWS)
     }
 
     /// Queries of a block forward: keys and values are packed for each block, whose size changes no

@@ -279,12 +279,7 @@ fn multiply<E: Element>(
         "a low-rank product has another shape"
     );
     if alone && few_cols::is_transposed(isa, (left, right), &sums) {
-        let out = Output {
-            values,
-            stride,
-            combine,
-            bias,
-        };
+        let out = (values, stride, combine);
         return few_cols::compute(isa, services, (left, right), out, workspace);
     }
     let product = Product {

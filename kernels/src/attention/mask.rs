@@ -18,6 +18,15 @@ impl AttentionShape {
         start.min(end)..end
     }
 
+    /// The first query that may see `key`: none before it does.
+    #[inline]
+    pub(super) fn first_query(&self, key: usize) -> usize {
+        match self.future {
+            Future::Hidden => key,
+            Future::Visible => 0,
+        }
+    }
+
     /// The numbers of the blocks of keys that any of `queries` sees. Of later queries, neither the
     /// first nor the end is before that of earlier ones.
     #[inline]
@@ -76,6 +85,7 @@ mod tests {
                         for query in queries.clone() {
                             for key in shape.within(&block, query, len) {
                                 seen[block.start + key] += 1;
+                                assert!(shape.first_query(block.start + key) <= query);
                                 assert!(future == Future::Visible || block.start + key <= query);
                                 assert!(window.is_none_or(|w| query < block.start + key + w));
                             }

@@ -4,12 +4,11 @@
 //! Its tasks read whole lines of the wide operand, where tasks of the product itself would read a
 //! few elements of each of its rows. Every element is the same chain of sums of the same products:
 //! no bit differs.
-#![allow(unsafe_code)] // Memory of the workspace as numbers.
 
 use espalier_interface::Services;
 
 use super::combine::Sums;
-use super::micro::LINE;
+use super::slots::numbers;
 use super::source::{Operand, Summed};
 use super::{Combine, Isa, Output, Scalar, multiply, slot_bytes};
 use crate::element::Element;
@@ -48,19 +47,14 @@ pub(super) fn compute<E: Element>(
     isa: Isa,
     services: &dyn Services,
     (left, right): (Operand<'_, E::Acc>, Operand<'_, E::Acc>),
-    out: Output<'_, E>,
+    (values, stride, combine): (&mut [E], usize, Combine<'_, E>),
     workspace: &mut [u8],
 ) where
     E::Acc: Scalar,
 {
     let ((rows, _), (cols, _)) = (left.size(), right.size());
-    let Output {
-        values,
-        stride,
-        combine,
-        bias: _,
-    } = out;
-    let (transposed, workspace) = split::<E>(workspace, rows * cols);
+    let (memory, workspace) = workspace.split_at_mut(bytes::<E>(rows, cols));
+    let transposed = &mut numbers::<E>(memory)[..rows * cols];
     if let Combine::Accumulate = combine {
         transpose((&*values, stride), (&mut *transposed, rows), [rows, cols]);
     }
@@ -72,20 +66,6 @@ pub(super) fn compute<E: Element>(
     };
     multiply(isa, services, (right, left), None, out, workspace);
     transpose((&*transposed, rows), (values, stride), [cols, rows]);
-}
-
-/// The first `len` numbers of a workspace from a whole line on, which hold any values, and the
-/// rest.
-///
-/// # Panics
-/// Where it is too small.
-fn split<E: Element>(workspace: &mut [u8], len: usize) -> (&mut [E], &mut [u8]) {
-    let skipped = workspace.as_ptr().align_offset(LINE).min(workspace.len());
-    let (_, workspace) = workspace.split_at_mut(skipped);
-    let (memory, rest) = workspace.split_at_mut(len * size_of::<E>());
-    // SAFETY: aligned to a line, as many elements, and every bit pattern is a number.
-    let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), len) };
-    (memory, rest)
 }
 
 /// `to[j, i] = from[i, j]` of `[rows, cols]`, with the elements from one row to the next.

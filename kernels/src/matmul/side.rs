@@ -255,15 +255,11 @@ impl<'a, S: Scalar> Side<'a, S> {
             for part in 0..self.depth.parts() {
                 let all = self.depth.steps(part);
                 let steps = skipped.saturating_sub(before).min(all)..all;
-                let left = &rows[(before + steps.start) * stride..];
-                before += all;
-                if steps.is_empty() {
-                    continue;
-                }
-                for b in self.panels() {
-                    let columns = self.panel(before - all, all, b, steps.clone());
+                for b in self.panels().filter(|_| !steps.is_empty()) {
+                    let columns = self.panel(before, all, b, steps.clone());
                     let kernel = kernel(S::kernels(self.isa).of_lying, self.isa, a.lanes, b);
-                    let left = (left[a.start..].as_ptr(), [1, stride]);
+                    let left = &rows[(before + steps.start) * stride + a.start..];
+                    let left = (left.as_ptr(), [1, stride]);
                     let (columns, to) = (columns.as_ptr(), to.tile(b));
                     // SAFETY: the rows and the panel hold these steps, the tile whole panels;
                     // values of `Isa` come from detection.
@@ -278,6 +274,7 @@ impl<'a, S: Scalar> Side<'a, S> {
                         );
                     }
                 }
+                before += all;
             }
         }
     }

@@ -7,6 +7,7 @@ use espalier_interface::Services;
 
 use super::Scalar;
 use super::micro::LINE;
+use crate::element::Element;
 use crate::split::Parts;
 
 /// Bytes of workspace that give `threads` threads `share` elements of `S` each, and all of them
@@ -18,6 +19,16 @@ pub(crate) fn bytes<S>(shared: usize, share: usize, threads: usize) -> usize {
 /// `share` rounded up to whole cache lines.
 fn padded<S>(share: usize) -> usize {
     share.next_multiple_of(LINE / size_of::<S>())
+}
+
+/// The numbers of a workspace from its first whole cache line on, which hold any values.
+pub(super) fn numbers<E: Element>(workspace: &mut [u8]) -> &mut [E] {
+    let skip = workspace.as_ptr().align_offset(LINE).min(workspace.len());
+    let memory = &mut workspace[skip..];
+    let room = memory.len() / size_of::<E>();
+    // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a valid
+    // number.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), room) }
 }
 
 /// Threads' shares of a workspace.
@@ -39,19 +50,14 @@ impl<'a, S: Scalar> Slots<'a, S> {
         threads: usize,
     ) -> (&'a mut [S], Self) {
         let (shared, share) = (padded::<S>(shared), padded::<S>(share));
-        let skip = workspace.as_ptr().align_offset(LINE).min(workspace.len());
-        let memory = &mut workspace[skip..];
-        let room = memory.len() / size_of::<S>();
+        let memory = numbers(workspace);
+        let room = memory.len();
         let count = threads.min(room.saturating_sub(shared) / share.max(1));
         assert!(
             count > 0,
             "the workspace has {room} elements, a task needs {}",
             shared + share
         );
-        let start = memory.as_mut_ptr().cast::<S>();
-        // SAFETY: aligned to a cache line, `room` elements long, and every bit pattern is a valid
-        // number.
-        let memory = unsafe { std::slice::from_raw_parts_mut(start, room) };
         let (shared, memory) = memory.split_at_mut(shared);
         (
             shared,

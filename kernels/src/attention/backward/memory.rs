@@ -33,7 +33,7 @@ pub struct BackwardMemory<'a, S> {
 impl<'a, S: Scalar> BackwardMemory<'a, S> {
     /// Elements of each field, in their order: whole vectors.
     fn sizes(shape: &AttentionShape) -> [usize; 15] {
-        let (rows, width) = (shape.queries() * shape.group(), shape.head_dim);
+        let (rows, width) = (shape.queries_backward() * shape.group(), shape.head_dim);
         let (left, right) = (Side::<S>::room(rows, width), Side::<S>::room(width, rows));
         let keys = Side::<S>::room(KEYS, width);
         [

@@ -61,7 +61,7 @@ impl<'a> TaskOrder<'a> {
         cu_seqlens: &'a [i32],
         workspace: &'a mut [u8],
     ) -> (Self, &'a mut [u8]) {
-        let queries = shape.queries();
+        let queries = shape.queries_backward();
         let len = |seq: u32| bounds(cu_seqlens, seq).len();
         let filled = || (0..cu_seqlens.len().saturating_sub(1) as u32).filter(|&seq| len(seq) > 0);
         let (sequences, rest) = numbers(workspace, filled().count());

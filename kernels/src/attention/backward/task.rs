@@ -8,7 +8,7 @@ use super::memory::{BackwardMemory, Queries};
 use super::order::{Place, Turn};
 use crate::attention::softmax::dot;
 use crate::attention::{
-    AttentionShape, Future, Inputs, KEYS, factors, gather, gather_stored, padded, prefetch_rows,
+    AttentionShape, Inputs, KEYS, factors, gather, gather_stored, padded, prefetch_rows,
 };
 use crate::element::{Element, Real};
 use crate::matmul::{Dense, Isa, Operand, Panel, Rows, Scalar, Side, Update, rows_of_steps};
@@ -74,13 +74,12 @@ where
         clear(results.dq);
         let mut blocks = shape.blocks(queries, len).peekable();
         while let Some(keys) = blocks.next() {
-            match (blocks.peek(), &later) {
-                (Some(next), _) => self.prefetch_keys(&place, next),
-                (None, Some(later)) => self.prefetch_queries(later),
-                (None, None) => (),
-            }
-            if blocks.peek().is_none() {
-                self.outputs(&place).for_each(|dq| prefetch(dq));
+            match blocks.peek() {
+                Some(next) => self.prefetch_keys(&place, next),
+                None => {
+                    later.iter().for_each(|later| self.prefetch_queries(later));
+                    self.outputs(&place).for_each(|dq| prefetch(dq));
+                }
             }
             let [of_keys, of_values] =
                 [self.inputs.k, self.inputs.v].map(|of| self.keys(of, &place, &keys));
@@ -192,15 +191,11 @@ where
         vectorized(
             #[inline(always)]
             || {
-                for head in 0..group {
-                    let rows = head * count..(head + 1) * count;
-                    let all = lse[rows.clone()].iter_mut().zip(&mut delta[rows]);
-                    for (query, (lse, delta)) in all.enumerate() {
-                        let (token, head) = (start + query, first_head + head);
-                        *lse = self.lse[token * shape.heads + head];
-                        let at = token * shape.q_width() + head * width;
-                        *delta = dot(&self.dout[at..at + width], &self.out[at..at + width]);
-                    }
+                for row in 0..group * count {
+                    let (token, head) = (start + row % count, first_head + row / count);
+                    lse[row] = self.lse[token * shape.heads + head];
+                    let at = token * shape.q_width() + head * width;
+                    delta[row] = dot(&self.dout[at..at + width], &self.out[at..at + width]);
                 }
             },
         );
@@ -219,12 +214,12 @@ where
     ) {
         let shape = self.shape;
         let (queries, len) = (place.queries.clone(), place.sequence.len());
-        let seen_before = match queries.start.checked_sub(shape.queries()) {
+        let seen_before = match queries.start.checked_sub(shape.queries_backward()) {
             Some(start) => shape.block_range(start..queries.start, len).end,
             None => 0,
         };
         let seen_later = if queries.end < len {
-            let later = queries.end..(queries.end + shape.queries()).min(len);
+            let later = queries.end..(queries.end + shape.queries_backward()).min(len);
             shape.block_range(later, len).start
         } else {
             usize::MAX
@@ -270,11 +265,10 @@ where
             }
             ByKey::Lying(rows) => {
                 // Queries of the first head that see none of a panel's keys.
-                let blind = |panel: Panel| match self.shape.future {
-                    Future::Hidden => (keys.start + panel.start)
-                        .saturating_sub(place.queries.start)
-                        .min(place.queries.len()),
-                    Future::Visible => 0,
+                let blind = |panel: Panel| {
+                    let first = self.shape.first_query(keys.start + panel.start);
+                    let before = first.saturating_sub(place.queries.start);
+                    before.min(place.queries.len())
                 };
                 let to = (sums, stride);
                 right.add_columns((rows, KEYS), (keys.len(), blind), to);

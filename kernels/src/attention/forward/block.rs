@@ -75,17 +75,16 @@ where
         );
         let mut blocks = shape.blocks(self.queries(), self.len).peekable();
         while let Some(block) = blocks.next() {
-            match (blocks.peek(), later) {
-                (Some(next), _) => self.prefetch_keys(next),
-                (None, Some(later)) => {
-                    later.prefetch_queries();
-                    let first = shape.blocks(later.queries(), later.len).next();
-                    first.iter().for_each(|keys| later.prefetch_keys(keys));
+            match blocks.peek() {
+                Some(next) => self.prefetch_keys(next),
+                None => {
+                    if let Some(later) = later {
+                        later.prefetch_queries();
+                        let first = shape.blocks(later.queries(), later.len).next();
+                        first.iter().for_each(|keys| later.prefetch_keys(keys));
+                    }
+                    self.outputs(out).for_each(|(_, out)| prefetch(out));
                 }
-                (None, None) => (),
-            }
-            if blocks.peek().is_none() {
-                self.outputs(out).for_each(|(_, out)| prefetch(out));
             }
             let at = block.start * shape.kv_width() + self.head * width;
             let [k, v] = [self.k, self.v]
