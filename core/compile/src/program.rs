@@ -4,6 +4,7 @@
 mod by_length;
 mod cached;
 mod draft;
+mod labelled_rows;
 mod layout;
 mod memory;
 mod value_location;
@@ -27,6 +28,7 @@ use crate::recompute::{self, Recompute, Retention};
 use crate::splice::{self, Replacements};
 
 pub use cached::CacheShape;
+pub use labelled_rows::LabelledRows;
 pub use memory::{ArenaLayout, SavedBlock};
 pub use value_location::{BATCH, Extent, ValueLocation, ValueMemory};
 
@@ -126,6 +128,9 @@ pub struct UnitProgram {
     pub logits: Option<ValueLocation>,
     /// Place of the unit's output `hidden`.
     pub hidden: Option<ValueLocation>,
+    /// Of a head that can work on tokens with a label alone, the places that their rows move
+    /// between.
+    pub labelled: Option<LabelledRows>,
 }
 
 /// The kernels of a run and the memory they work in.

@@ -10,6 +10,7 @@ mod disabled_adapter;
 mod evaluate;
 mod gradients;
 mod infer;
+mod labelled;
 mod lanes;
 mod launch;
 mod machine_copy;

@@ -1,6 +1,7 @@
 //! Drafts of units -> a place for every value, in the arena or in a unit's block of saved values.
 
 mod hidden_slots;
+mod labelled_rows;
 mod unit_program;
 mod unit_steps;
 

@@ -90,7 +90,8 @@ impl Executor {
         micro: &MicroBatch,
         position: StepPosition,
     ) -> Result<Option<NotFiniteTensor>> {
-        let numbers = self.begin((0, micro), Pass::Evaluate, position)?;
+        let numbers = self.begin((0, micro), None, Pass::Evaluate, position)?;
+        let sweep = std::slice::from_ref(&numbers);
         let mut found = None;
         let mut compute = |task: &Task| match task.action.act {
             // Transfers continue: the other ranks wait for them.
@@ -99,9 +100,9 @@ impl Executor {
                 found = self.unit_not_finite(task, &numbers)?;
                 Ok(())
             }
-            _ => self.transfer(task, &[numbers]),
+            _ => self.transfer(task, sweep),
         };
-        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)?;
+        self.walk_sweep((Pass::Evaluate, position), sweep, &mut compute)?;
         // The host waits for the other ranks next, and they may wait for this one's calls.
         self.complete(Stream(0))?;
         Ok(found)

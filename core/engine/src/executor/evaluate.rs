@@ -96,7 +96,7 @@ impl Executor {
         position: StepPosition,
         look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
     ) -> Result<TokenLosses> {
-        let sweep = self.pass(&[micro], Pass::Evaluate, position, look)?;
+        let sweep = self.pass(&[micro], Pass::Evaluate, position, Some(look))?;
         self.token_losses(&sweep[0])
     }
 
@@ -126,9 +126,10 @@ impl Executor {
             let missing = PluginError::invalid("the model's head names no output `loss`");
             return Err(model_failure(missing));
         };
+        let of_head = numbers.of_head();
         // One download takes both, which are adjacent.
         let [loss, correct] = [loss, correct].map(|place| {
-            let bytes = place.extent.bytes(numbers.tokens, 0);
+            let bytes = place.extent.bytes(of_head.tokens, 0);
             place.offset..place.offset + bytes
         });
         let first = loss.start.min(correct.start);
@@ -141,8 +142,8 @@ impl Executor {
         };
         let hits = within(correct).chunks_exact(4);
         Ok(TokenLosses {
-            losses: espalier_numeric::numbers(within(loss), self.dtypes.reduce),
-            correct: hits.map(|hit| hit.iter().any(|&byte| byte != 0)).collect(),
+            losses: numbers.of_all(espalier_numeric::numbers(within(loss), self.dtypes.reduce)),
+            correct: numbers.of_all(hits.map(|hit| hit.iter().any(|&byte| byte != 0)).collect()),
         })
     }
 }

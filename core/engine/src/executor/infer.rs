@@ -55,12 +55,13 @@ impl Executor {
             first: true,
             last: true,
         };
-        let numbers = self.begin((0, micro), Pass::Evaluate, position)?;
+        let numbers = self.begin((0, micro), None, Pass::Evaluate, position)?;
+        let sweep = std::slice::from_ref(&numbers);
         let head = program.units.len() - 1;
         let mut compute = |task: &Task| {
             let Action { act, unit, .. } = task.action;
             if act != Act::Forward {
-                return self.transfer(task, &[numbers]);
+                return self.transfer(task, sweep);
             }
             self.since_wait.given(act, unit);
             if unit == head {
@@ -68,7 +69,7 @@ impl Executor {
                 self.gather_rows(hidden.ok_or_else(|| missing("hidden"))?, wanted)?;
                 let rows = Numbers {
                     tokens: wanted.len() as u64,
-                    ..numbers
+                    ..numbers.clone()
                 };
                 return self.logits_of(program, (&units[head], task), &rows, take);
             }
@@ -76,7 +77,7 @@ impl Executor {
             let window = Window::whole(numbers.tokens);
             launches.try_for_each(|launch| self.launch(launch, &numbers, window, &task.regions))
         };
-        self.walk_sweep((Pass::Evaluate, position), &[numbers], &mut compute)?;
+        self.walk_sweep((Pass::Evaluate, position), sweep, &mut compute)?;
         if wanted.is_empty() {
             // Nothing was read, but other ranks wait for this one's calls on its device, which may
             // run no earlier than the host waits for them.

@@ -5,6 +5,7 @@ use espalier_interface::PluginError;
 use espalier_interface::model::UnitKind;
 use espalier_interface::schedule::{Act, When};
 use espalier_numeric::numbers;
+use espalier_plan::plan::Labelled;
 use espalier_plan::plan::flops::pairs_of;
 use espalier_plan::step_plan::{RegionKind, Task};
 
@@ -13,6 +14,9 @@ use super::lanes::walk;
 use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{Result, schedule_failure};
+
+/// What is called with each window of logits.
+pub(super) type OnLogits<'a> = &'a mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>;
 
 impl Executor {
     /// Most micro-batches of a sweep: each unit runs them in turn, while its weights are held.
@@ -50,7 +54,7 @@ impl Executor {
         pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<Vec<LossSum>> {
-        let sweep = self.pass(micro_batches, pass, position, &mut |_| Ok(()))?;
+        let sweep = self.pass(micro_batches, pass, position, None)?;
         let each = sweep.iter().zip(micro_batches);
         each.map(|(numbers, micro)| {
             let losses = self.token_losses(numbers)?;
@@ -59,18 +63,25 @@ impl Executor {
         .collect()
     }
 
-    /// As [`Executor::sweep`]; passes the logits of each window of the head to `look`.
+    /// As [`Executor::sweep`]; passes the logits of each window of the head to `look`. Without one,
+    /// the head may leave tokens without a label out.
     pub(super) fn pass(
         &self,
         micro_batches: &[&MicroBatch],
         pass: Pass<'_>,
         position: StepPosition,
-        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+        look: Option<OnLogits<'_>>,
     ) -> Result<Vec<Numbers>> {
         assert!(micro_batches.len() <= self.micro_batches_per_fetch());
         let slots = (0..).zip(micro_batches.iter().copied());
-        let sweep = slots.map(|in_slot| self.begin(in_slot, pass, position));
+        let looks = look.is_some();
+        let sweep = slots.map(|in_slot: (u64, &MicroBatch)| {
+            let labelled = self.labelled(&in_slot.1.labels).filter(|_| !looks);
+            self.begin(in_slot, labelled, pass, position)
+        });
         let sweep = sweep.collect::<Result<Vec<_>>>()?;
+        let mut nothing = |_: &LogitsWindow<'_>| Ok(());
+        let look = look.unwrap_or(&mut nothing);
         let mut compute = |task: &Task| self.compute(task, pass, position, &sweep, look);
         self.walk_sweep((pass, position), &sweep, &mut compute)?;
         Ok(sweep)
@@ -122,7 +133,7 @@ impl Executor {
         pass: Pass<'_>,
         position: StepPosition,
         sweep: &[Numbers],
-        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+        look: OnLogits<'_>,
     ) -> Result<()> {
         let trains = matches!(pass, Pass::Train { .. });
         for &(unit, when) in task.begins.iter().filter(|_| trains) {
@@ -166,7 +177,7 @@ impl Executor {
         task: &Task,
         pass: Pass<'_>,
         numbers: &Numbers,
-        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+        look: OnLogits<'_>,
     ) -> Result<()> {
         match task.action.act {
             Act::Forward if self.program.units[task.action.unit].kind == UnitKind::Head => {
@@ -184,24 +195,28 @@ impl Executor {
     pub fn logits(&self, micro: &MicroBatch, position: StepPosition) -> Result<Vec<f64>> {
         let row = self.logits_row_bytes()?;
         let mut logits = Vec::new();
-        self.pass(&[micro], Pass::Evaluate, position, &mut |window| {
+        let mut look = |window: &LogitsWindow<'_>| {
             let tokens = window.tokens();
             let mut bytes = vec![0; ((tokens.end - tokens.start) * row) as usize];
             window.read(tokens, &mut bytes)?;
             logits.extend(numbers(&bytes, self.logits_dtype()));
             Ok(())
-        })?;
+        };
+        self.pass(&[micro], Pass::Evaluate, position, Some(&mut look))?;
         Ok(logits)
     }
 
-    /// Uploads the micro-batch in a slot of its sweep and fixes the numbers of its launches.
+    /// Uploads the micro-batch in a slot of its sweep and fixes the numbers of its launches. The
+    /// head works on its tokens in `labelled`, or on all.
     pub(super) fn begin(
         &self,
         (slot, micro): (u64, &MicroBatch),
+        labelled: Option<Labelled>,
         pass: Pass<'_>,
         position: StepPosition,
     ) -> Result<Numbers> {
-        let uploaded = self.storage.upload_batch(self.device.as_ref(), slot, micro);
+        let device = self.device.as_ref();
+        let uploaded = (self.storage).upload_batch(device, slot, micro, labelled.as_ref());
         self.since_wait.during("upload", uploaded)?;
         let loss_factor = match pass {
             Pass::Evaluate => 0.0,
@@ -210,6 +225,7 @@ impl Executor {
         Ok(Numbers {
             slot,
             tokens: micro.tokens.len() as u64,
+            labelled,
             sequences: (micro.cu_seqlens.len() - 1) as u64,
             pairs: pairs_of(micro),
             seed: position.seed,
@@ -235,26 +251,32 @@ impl Executor {
             .try_for_each(|launch| self.launch(launch, numbers, window, &task.regions))
     }
 
-    /// The head in chunks of tokens: forward and, when training, backward of each before the next.
+    /// The head in chunks of its tokens: forward and, when training, backward of each before the
+    /// next.
     fn head(
         &self,
         task: &Task,
         pass: Pass<'_>,
         numbers: &Numbers,
-        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+        look: OnLogits<'_>,
     ) -> Result<()> {
         let unit = task.action.unit;
         let launches = &self.prepared.units[unit];
-        for window in numbers.windows(self.program.units[unit].max_tokens) {
+        self.gather_hidden(numbers)?;
+        let of_head = numbers.of_head();
+        for window in of_head.windows(self.program.units[unit].max_tokens) {
             for launch in &launches.forward {
-                self.launch(launch, numbers, window, &task.regions)?;
+                self.launch(launch, &of_head, window, &task.regions)?;
             }
             look(&LogitsWindow::new(self, window))?;
             if matches!(pass, Pass::Train { .. }) {
                 for launch in &launches.backward {
-                    self.launch(launch, numbers, window, &task.regions)?;
+                    self.launch(launch, &of_head, window, &task.regions)?;
                 }
             }
+        }
+        if matches!(pass, Pass::Train { .. }) {
+            self.spread_gradient(numbers)?;
         }
         Ok(())
     }

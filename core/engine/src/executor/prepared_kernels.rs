@@ -47,6 +47,9 @@ pub struct PreparedKernels {
     pub(super) generator: Vec<PreparedUnit>,
     /// Sets the gradients that are not cut to zero; none where there are none.
     pub(super) zero_whole: Option<Kernel>,
+    /// Sets the gradient of the hidden states that the head reads to zero, and its bytes; none
+    /// where there is none, or the head works on all tokens.
+    pub(super) zero_hidden_gradient: Option<(Kernel, u64)>,
     /// One for each unit that has something to train.
     pub(super) trained: Vec<Option<TrainedKernels>>,
     /// The optimizer's op by the elements of a launch.
@@ -82,6 +85,7 @@ impl PreparedKernels {
                 Some(maker.flat("zero", vec![], vec![gradients])?)
             }
         };
+        let zero_hidden_gradient = maker.zero_hidden_gradient(program, dtypes)?;
         let mut trained = Vec::with_capacity(program.units.len());
         for unit in 0..program.units.len() {
             trained.push(match shard_layout.flat_params[unit].elements {
@@ -113,6 +117,7 @@ impl PreparedKernels {
             units,
             generator,
             zero_whole,
+            zero_hidden_gradient,
             trained,
             updates,
             casts,

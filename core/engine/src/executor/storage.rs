@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use espalier_data::MicroBatch;
 use espalier_interface::{BufferRange, Device, MemoryKind, Result};
+use espalier_plan::plan::Labelled;
 use espalier_plan::storage_layout::{Part, StateKind, StorageLayout};
 
 use super::allocation::Allocation;
@@ -170,14 +171,16 @@ impl Storage {
         self.batch.result()
     }
 
-    /// Uploads the tensors of the micro-batch in `slot` of a sweep.
+    /// Uploads the tensors of the micro-batch in `slot` of a sweep; of labels only those of
+    /// `labelled`, together.
     pub(super) fn upload_batch(
         &self,
         device: &dyn Device,
         slot: u64,
         micro: &MicroBatch,
+        labelled: Option<&Labelled>,
     ) -> Result<()> {
-        self.batch.upload(device, slot, micro)
+        self.batch.upload(device, (slot, micro), labelled)
     }
 }
 

@@ -1,11 +1,15 @@
 //! The numbers of a micro-batch that its launches take, and windows of its tokens.
 
+use espalier_plan::plan::Labelled;
+
 /// Numbers of a micro-batch that launches take.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Numbers {
     /// Its place in its sweep, from 0.
     pub(super) slot: u64,
     pub(super) tokens: u64,
+    /// Those that the head works on alone.
+    pub(super) labelled: Option<Labelled>,
     pub(super) sequences: u64,
     /// Pairs of a token and one that it attends to.
     pub(super) pairs: u64,

@@ -1,8 +1,10 @@
 //! A program -> the floating-point operations of a step, from which utilization is computed.
 
-use espalier_compile::program::{KernelCall, Program};
+use espalier_compile::program::{KernelCall, Program, UnitProgram};
 use espalier_data::MicroBatch;
 use espalier_interface::model::UnitKind;
+
+use super::Labelled;
 
 /// Floating-point operations of matrix products: a multiply and an add count as two. Recomputation
 /// is not counted.
@@ -10,6 +12,8 @@ use espalier_interface::model::UnitKind;
 pub struct Flops {
     /// Operations per token.
     pub per_token: u64,
+    /// Operations per token of a head that may leave tokens out.
+    pub per_head_token: u64,
     /// Operations per pair of a token and one that it attends to.
     pub per_pair: u64,
     /// Operations per micro-batch, for any number of tokens. A head counts as one launch.
@@ -23,7 +27,7 @@ impl Flops {
         for unit in &program.units {
             let once = unit.backward.iter().skip(unit.recomputed);
             for step in unit.forward.iter().chain(once) {
-                flops.add(step);
+                flops.add(unit, step);
             }
         }
         flops
@@ -36,11 +40,12 @@ impl Flops {
         let of_unit = units.map(|unit| {
             let [mut forward, mut backward] = [&unit.forward, &unit.backward].map(|steps| {
                 let mut flops = Flops::default();
-                steps.iter().for_each(|step| flops.add(step));
+                steps.iter().for_each(|step| flops.add(unit, step));
                 flops
             });
             if unit.kind == UnitKind::Head {
                 forward.per_token += backward.per_token;
+                forward.per_head_token += backward.per_head_token;
                 forward.per_pair += backward.per_pair;
                 forward.per_batch += backward.per_batch;
                 backward = Flops::default();
@@ -50,15 +55,13 @@ impl Flops {
         of_unit.collect()
     }
 
-    /// Operations for a micro-batch of `tokens` tokens and `pairs` pairs of tokens that attend.
-    pub fn times(&self, tokens: f64, pairs: f64) -> f64 {
-        let of_tokens = self.per_token as f64 * tokens + self.per_pair as f64 * pairs;
-        of_tokens + self.per_batch as f64
-    }
-
-    fn add(&mut self, step: &KernelCall) {
+    fn add(&mut self, unit: &UnitProgram, step: &KernelCall) {
         let flops = step.request.flops();
-        self.per_token += flops.per_token;
+        let per_token = match unit.labelled {
+            Some(_) => &mut self.per_head_token,
+            None => &mut self.per_token,
+        };
+        *per_token += flops.per_token;
         self.per_pair += flops.per_pair;
         self.per_batch += flops.per_launch;
     }
@@ -66,7 +69,8 @@ impl Flops {
     /// Operations for a micro-batch.
     pub fn micro_batch(&self, micro: &MicroBatch) -> u64 {
         let of_tokens = self.per_token * micro.tokens.len() as u64;
-        of_tokens + self.per_pair * pairs_of(micro) + self.per_batch
+        let of_head = self.per_head_token * Labelled::count(&micro.labels) as u64;
+        of_tokens + of_head + self.per_pair * pairs_of(micro) + self.per_batch
     }
 }
 

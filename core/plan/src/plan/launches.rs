@@ -57,11 +57,10 @@ impl Launches {
 impl LaunchCost {
     /// A call of a unit, which is launched once for each window of tokens.
     fn of(call: &KernelCall, unit: &UnitProgram, work: &Work) -> Self {
-        let windows = (work.tokens / unit.max_tokens.max(1) as f64)
-            .ceil()
-            .max(1.0);
+        let tokens = work.tokens_of(unit);
+        let windows = (tokens / unit.max_tokens.max(1) as f64).ceil().max(1.0);
         let cost = (call.request.flops(), call.request.traffic());
-        let of_window = [work.tokens / windows, work.pairs / windows];
+        let of_window = [tokens / windows, work.pairs / windows];
         let each = LaunchCost::of_launch(cost, of_window);
         LaunchCost {
             launches: windows as u64,

@@ -166,7 +166,7 @@ impl Timeline<'_> {
             _ => return 0.0,
         };
         let flops = &self.flops[task.action.unit][pass];
-        self.of_sweep() * flops.times(self.work.tokens, self.work.pairs) / self.speeds.flops
+        self.of_sweep() * self.work.micro_batch_flops(flops) / self.speeds.flops
     }
 
     fn other_secs(&self, task: &Task) -> f64 {
@@ -175,7 +175,7 @@ impl Timeline<'_> {
         };
         let unit = task.action.unit;
         let traffic = |pass: usize| {
-            let of_one = self.traffic[unit][pass].secs(self.work.tokens, rates);
+            let of_one = self.traffic[unit][pass].secs(&self.work, rates);
             self.of_sweep() * of_one
         };
         match task.action.act {

@@ -10,7 +10,7 @@ use espalier_compile::program::{KernelCall, Program, UnitProgram};
 use espalier_interface::DType;
 use espalier_interface::model::UnitKind;
 
-use super::KernelRates;
+use super::{KernelRates, Work};
 use crate::shard_layout::ShardLayout;
 
 /// Bytes that a pass of a unit reads and writes.
@@ -24,6 +24,8 @@ pub struct Traffic {
     pub decoded_per_launch: u64,
     /// Most tokens of a launch.
     pub max_tokens: u64,
+    /// Whether tokens are those of a head that may leave some out.
+    pub of_head_tokens: bool,
 }
 
 impl Traffic {
@@ -34,6 +36,7 @@ impl Traffic {
             let [forward, backward] = [&unit.forward, &unit.backward].map(|steps| {
                 let mut traffic = Traffic {
                     max_tokens: unit.max_tokens.max(1),
+                    of_head_tokens: unit.labelled.is_some(),
                     ..Traffic::default()
                 };
                 steps.iter().for_each(|step| traffic.add(step));
@@ -47,8 +50,13 @@ impl Traffic {
         program.units.iter().map(of_unit).collect()
     }
 
-    /// Seconds for `tokens` tokens.
-    pub fn secs(&self, tokens: f64, rates: &KernelRates) -> f64 {
+    /// Seconds for a micro-batch of `work`.
+    pub fn secs(&self, work: &Work, rates: &KernelRates) -> f64 {
+        let tokens = if self.of_head_tokens {
+            work.head_tokens
+        } else {
+            work.tokens
+        };
         let launches = match self.max_tokens {
             0 => 0.0,
             most => (tokens / most as f64).ceil(),
@@ -71,6 +79,7 @@ impl Traffic {
             per_launch: self.per_launch + other.per_launch,
             decoded_per_launch: self.decoded_per_launch + other.decoded_per_launch,
             max_tokens: self.max_tokens,
+            of_head_tokens: self.of_head_tokens,
         }
     }
 }

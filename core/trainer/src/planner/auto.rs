@@ -211,9 +211,10 @@ impl Search<'_> {
     }
 
     fn work(&self, session: &Session, passes: Passes) -> Result<Work, Error> {
-        let ranks = u64::from(session.run.plan.demand.world.ranks);
+        let plan = &session.run.plan;
+        let ranks = u64::from(plan.demand.world.ranks);
         match &session.data {
-            Some(data) => Ok(Work::of_rows(&data.train, ranks)?),
+            Some(data) => Ok(Work::of_rows(&data.train, &plan.program, ranks)?),
             None => {
                 let mut data = self.resolved.config().data.clone();
                 data.micro_batch = passes.micro_batch.unwrap_or(data.micro_batch as u64) as usize;

@@ -134,7 +134,7 @@ impl PlanReport {
         let rows = session.data.as_ref().map(|data| &data.train);
         let ranks = u64::from(plan.demand.world.ranks);
         let work = match rows {
-            Some(rows) => Work::of_rows(rows, ranks)?,
+            Some(rows) => Work::of_rows(rows, &plan.program, ranks)?,
             None => Work::of_config(&config.data, ranks),
         };
         let step_flops = if rows.is_some() {

@@ -241,6 +241,10 @@ impl PlanReport {
         if self.work.step_tokens == 0 {
             return Ok(());
         }
+        let of_head = match self.work.step_head_tokens() {
+            all if all == self.work.step_tokens => String::new(),
+            some => format!(" ({some} of them in the head)"),
+        };
         let speeds = &self.speeds;
         let source = match speeds.source {
             Source::Measured => "measured",
@@ -248,7 +252,7 @@ impl PlanReport {
         };
         writeln!(
             f,
-            "\ntime of a step of {} tokens, predicted ({source}: {:.3} TFLOP/s a rank, {:.1} GB/s to its host)",
+            "\ntime of a step of {} tokens{of_head}, predicted ({source}: {:.3} TFLOP/s a rank, {:.1} GB/s to its host)",
             self.work.step_tokens,
             speeds.flops / 1e12,
             speeds.link / 1e9,

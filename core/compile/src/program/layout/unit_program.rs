@@ -62,6 +62,10 @@ impl Layout<'_> {
             work_bytes = first.work_bytes.max(second.work_bytes);
             (forward, backward, logits) = (first.steps, second.steps, None);
         }
+        let labelled = match draft.kind {
+            UnitKind::Head => self.labelled_rows(index, slots)?,
+            _ => None,
+        };
         let unit = UnitProgram {
             name: draft.name.clone(),
             kind: draft.kind,
@@ -71,6 +75,7 @@ impl Layout<'_> {
             max_tokens,
             logits,
             hidden: self.outputs[index],
+            labelled,
         };
         Ok((unit, work_bytes))
     }

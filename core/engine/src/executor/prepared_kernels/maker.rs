@@ -100,6 +100,26 @@ impl<'a> Maker<'a> {
         })
     }
 
+    /// The kernel that sets the gradient of the hidden states that a head reads to zero, and its
+    /// bytes, where the head works on tokens with a label alone.
+    pub(super) fn zero_hidden_gradient(
+        &mut self,
+        program: &Program,
+        dtypes: Dtypes,
+    ) -> Result<Option<(Kernel, u64)>> {
+        let [.., before, head] = &program.units[..] else {
+            return Ok(None);
+        };
+        let gradient = head.labelled.and_then(|rows| rows.gradient);
+        let Some([place, _]) = gradient else {
+            return Ok(None);
+        };
+        let bytes = place.extent.bytes(before.max_tokens, 0);
+        let all = Operand::flat(bytes / dtypes.compute.bytes(), dtypes.compute);
+        let kernel = self.flat("zero", vec![], vec![all])?;
+        Ok(Some((kernel, bytes)))
+    }
+
     /// The kernel of the op of an optimizer, which is that of params of one size, on `count`
     /// elements.
     pub(super) fn update(

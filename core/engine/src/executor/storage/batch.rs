@@ -4,6 +4,7 @@ use espalier_compile::arena::aligned;
 use espalier_data::MicroBatch;
 use espalier_interface::graph::batch::LengthPositions;
 use espalier_interface::{BufferRange, Device, Result, Stream};
+use espalier_plan::plan::Labelled;
 use espalier_plan::storage_layout::batch_bytes;
 
 /// The locations of the batch's tensors, and of the results that a step reads back.
@@ -81,15 +82,22 @@ impl BatchRanges {
         self.unit_results
     }
 
-    /// Uploads a micro-batch's tensors to `slot` at once, in the order of `tensors`.
-    pub(super) fn upload(&self, device: &dyn Device, slot: u64, micro: &MicroBatch) -> Result<()> {
+    /// Uploads a micro-batch's tensors to its slot at once, in the order of `tensors`; of labels
+    /// only those of `labelled`, together.
+    pub(super) fn upload(
+        &self,
+        device: &dyn Device,
+        (slot, micro): (u64, &MicroBatch),
+        labelled: Option<&Labelled>,
+    ) -> Result<()> {
+        let labels = labelled.map(|some| some.together(&micro.labels));
         let sequences = sequence_of_each_token(micro);
         let by_length = self.by_length.iter();
         let by_length: Vec<_> = by_length.map(|&which| positions_of(micro, which)).collect();
         let tensors = [
             &micro.tokens,
             &micro.positions,
-            &micro.labels,
+            labels.as_ref().unwrap_or(&micro.labels),
             &sequences,
             &micro.cu_seqlens,
         ];
