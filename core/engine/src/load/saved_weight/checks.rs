@@ -89,11 +89,11 @@ pub(super) fn read_parts(
     let mut at = 0;
     let dtype = interface_dtype(entry.dtype).filter(|dtype| floats && dtype.is_float());
     store.stream_tensor_bytes(&entry.name, &mut |part| {
-        if let Some(dtype) = dtype {
-            if let Some(index) = first_not_finite_element(part, dtype) {
-                let index = at / dtype.bytes() + index as u64;
-                return Err(not_finite(&entry.name, store, index));
-            }
+        if let Some(dtype) = dtype
+            && let Some(index) = first_not_finite_element(part, dtype)
+        {
+            let index = at / dtype.bytes() + index as u64;
+            return Err(not_finite(&entry.name, store, index));
         }
         take(at, part)?;
         at += part.len() as u64;
