@@ -48,7 +48,9 @@ fn is_answer(at: usize) -> bool {
 
 /// The sums of a micro-batch whose logits are all looked at.
 fn of_all_tokens(rig: &Rig, micro: &MicroBatch) -> LossSum {
-    let losses = rig.executor.evaluate(micro, POSITION, &mut |_| Ok(()));
+    let losses = rig
+        .executor
+        .evaluate(micro, POSITION, Some(&mut |_| Ok(())));
     losses.expect("losses").sum(micro, 0..micro.tokens.len())
 }
 

@@ -49,7 +49,7 @@ use crate::ranks::Peers;
 pub(crate) use allocation::Allocation;
 pub use diagnose::NotFiniteTensor;
 pub use disabled_adapter::{AdapterAside, disabled_adapter_bytes};
-pub use evaluate::{LogitsWindow, TokenLosses};
+pub use evaluate::{LogitsWindow, OnLogits, TokenLosses};
 pub use prepared_kernels::PreparedKernels;
 pub use prepared_run::PreparedRun;
 pub use state::StatePart;

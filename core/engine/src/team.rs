@@ -173,7 +173,7 @@ impl Team {
         seed: u64,
         after: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<EvalOutcome, Error> {
-        self.evaluate_looking(rows, seed, &|_| Ok(()), after)
+        self.evaluate_steps(rows, seed, None, after)
     }
 
     /// As [`Team::evaluate`]; every rank passes the logits of its micro-batches to `look`.
@@ -185,6 +185,16 @@ impl Team {
         rows: &BatchSchedule,
         seed: u64,
         look: Look<'_>,
+        after: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<EvalOutcome, Error> {
+        self.evaluate_steps(rows, seed, Some(look), after)
+    }
+
+    fn evaluate_steps(
+        &self,
+        rows: &BatchSchedule,
+        seed: u64,
+        look: Option<Look<'_>>,
         after: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<EvalOutcome, Error> {
         let mut each = |step: &StepBatch, at: StepRows| {

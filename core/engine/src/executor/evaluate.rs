@@ -39,6 +39,9 @@ pub struct LogitsWindow<'a> {
     window: Window,
 }
 
+/// What is called with each window of logits.
+pub type OnLogits<'a> = &'a mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>;
+
 impl<'a> LogitsWindow<'a> {
     /// The logits of `window` that the head of `executor` has just computed.
     pub(super) fn new(executor: &'a Executor, window: Window) -> Self {
@@ -86,7 +89,7 @@ impl<'a> LogitsWindow<'a> {
 
 impl Executor {
     /// Runs a micro-batch forward without dropout, and passes the logits of each window of tokens
-    /// to `look`.
+    /// to `look`. Without one, those of tokens without a label may be left out.
     ///
     /// # Errors
     /// `Error::Plugin`: a call to the backend failed. The error of `look`.
@@ -94,9 +97,9 @@ impl Executor {
         &self,
         micro: &MicroBatch,
         position: StepPosition,
-        look: &mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>,
+        look: Option<OnLogits<'_>>,
     ) -> Result<TokenLosses> {
-        let sweep = self.pass(&[micro], Pass::Evaluate, position, Some(look))?;
+        let sweep = self.pass(&[micro], Pass::Evaluate, position, look)?;
         self.token_losses(&sweep[0])
     }
 

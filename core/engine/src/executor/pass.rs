@@ -9,14 +9,11 @@ use espalier_plan::plan::Labelled;
 use espalier_plan::plan::flops::pairs_of;
 use espalier_plan::step_plan::{RegionKind, Task};
 
-use super::evaluate::LogitsWindow;
+use super::evaluate::{LogitsWindow, OnLogits};
 use super::lanes::walk;
 use super::window::{Numbers, Window};
 use super::{Executor, LossSum, Pass, StepPosition};
 use crate::error::{Result, schedule_failure};
-
-/// What is called with each window of logits.
-pub(super) type OnLogits<'a> = &'a mut dyn FnMut(&LogitsWindow<'_>) -> Result<()>;
 
 impl Executor {
     /// Most micro-batches of a sweep: each unit runs them in turn, while its weights are held.

@@ -7,7 +7,7 @@ use espalier_registry::PluginFailure;
 use super::{alone, share};
 use crate::Error;
 use crate::document_loss::DocumentLoss;
-use crate::executor::{Executor, LogitsWindow, LossSum, TokenLosses};
+use crate::executor::{Executor, LogitsWindow, LossSum, OnLogits, TokenLosses};
 use crate::not_finite::NotFinite;
 
 /// The loss of held-out rows.
@@ -88,7 +88,7 @@ pub fn evaluate(
     seed: u64,
     after: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<EvalOutcome, Error> {
-    let mut each = |step: &StepBatch, at: StepRows| evaluate_step(executor, step, at, &|_| Ok(()));
+    let mut each = |step: &StepBatch, at: StepRows| evaluate_step(executor, step, at, None);
     evaluate_steps(rows, seed, &mut each, after)
 }
 
@@ -122,7 +122,7 @@ pub fn evaluate_steps(
 }
 
 /// The losses of the rows of a step of an evaluation, from all ranks. This rank passes the logits
-/// of its own micro-batches to `look`.
+/// of its own micro-batches to `look`, if there is one.
 ///
 /// # Errors
 /// [`Error::Plugin`]: a call to the backend failed. [`Error::Peer`]: a rank is lost. The error of
@@ -131,7 +131,7 @@ pub fn evaluate_step(
     executor: &Executor,
     step: &StepBatch,
     at: StepRows,
-    look: Look<'_>,
+    look: Option<Look<'_>>,
 ) -> Result<Vec<DocumentLoss>, Error> {
     let peers = executor.peers();
     let (rank, ranks) = (peers.rank() as usize, peers.world().ranks as usize);
@@ -141,14 +141,19 @@ pub fn evaluate_step(
         let before = step.micro_batches.iter().take(round * ranks + rank);
         let before: usize = before.map(|micro| micro.num_trained).sum();
         let trained_before = at.trained_before + before as u64;
-        let losses = executor.evaluate(micro, alone(at.seed, at.index), &mut |window| {
-            look(&Shown {
-                first_row: at.first_row,
-                trained_before,
-                micro,
-                window,
+        let mut shows = |window: &LogitsWindow<'_>| {
+            look.map_or(Ok(()), |look| {
+                look(&Shown {
+                    first_row: at.first_row,
+                    trained_before,
+                    micro,
+                    window,
+                })
             })
-        })?;
+        };
+        let shows: OnLogits<'_> = &mut shows;
+        let position = alone(at.seed, at.index);
+        let losses = executor.evaluate(micro, position, look.map(|_| shows))?;
         all.extend(documents_of(micro, &losses));
     }
     if ranks > 1 {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use espalier_config::ResolvedConfig;
 use espalier_data::{MicroBatch, UNTRAINED};
-use espalier_engine::executor::StepPosition;
+use espalier_engine::executor::{LogitsWindow, StepPosition};
 use espalier_engine::observer::Observer;
 use espalier_interface::Role;
 use espalier_interface::random;
@@ -230,7 +230,7 @@ fn logits(
             first: true,
             last: true,
         };
-        let evaluated = executor.evaluate(micro, position, &mut |window| {
+        let mut read = |window: &LogitsWindow<'_>| {
             let mut bytes = vec![0; window.row_bytes()? as usize];
             for token in window.tokens() {
                 if !goes_on {
@@ -240,7 +240,8 @@ fn logits(
                 goes_on = take(&numbers(&bytes, window.dtype()));
             }
             Ok(())
-        });
+        };
+        let evaluated = executor.evaluate(micro, position, Some(&mut read));
         evaluated.map_err(|error| Error::from(error).naming(&by_role))?;
         if !goes_on {
             break;
