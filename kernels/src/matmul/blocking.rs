@@ -5,8 +5,9 @@
 //! are too fast for that one, in each thread's second-level cache), a depth beyond [`MOST_PARTS`]
 //! into *passes* (of one part each, where rows are slow to pack), and where sums of several passes
 //! cannot lie in the output, rows into *bands* whose sums can. A *unit* is one chunk, pass and
-//! band: it is packed once, by all threads, and then multiplied by all its rows. Where all rows are
-//! one task's, each task packs its own columns. Only speed depends on any of this.
+//! band: it is packed once, by all threads, and then multiplied by all its rows. Few rows are one
+//! task's, and each task packs its own columns: they and its rows stay in the second-level cache,
+//! and no thread waits for another. Only speed depends on any of this.
 
 use std::ops::Range;
 
@@ -44,9 +45,27 @@ fn tiled_parts(left: Summed) -> usize {
     }
 }
 
-/// Most rows of a task: four panels of the widest kernels, or two of tiles.
-pub(super) fn task_rows(isa: Isa) -> usize {
+/// Most rows of a task of several: four panels of the widest kernels, or two of tiles.
+fn task_rows(isa: Isa) -> usize {
     if isa.has_tiles() { 2 * TILED_ROWS } else { 56 }
+}
+
+/// Most rows of a task: of several, or of a product that is one block of rows.
+pub(super) fn most_task_rows(isa: Isa) -> usize {
+    if isa.has_tiles() { task_rows(isa) } else { 256 }
+}
+
+/// Fewest columns for each thread where one block has more rows than a task of several: every task
+/// packs all rows.
+const ONE_BLOCK_COLS: usize = 256;
+
+/// Most rows of a product that is one block of rows.
+pub(super) fn one_block_rows(isa: Isa, cols: usize, threads: usize) -> usize {
+    if cols < ONE_BLOCK_COLS * threads {
+        task_rows(isa)
+    } else {
+        most_task_rows(isa)
+    }
 }
 
 /// Tasks' rows of a band: more where chunks have fewer columns.
@@ -74,6 +93,8 @@ pub(super) struct Blocking {
     sums: SumHome,
     is_small: bool,
     is_one_block: bool,
+    /// Most rows of a multiplying task.
+    most_rows: usize,
     /// Rows of a multiplying task, and its columns.
     task_rows: usize,
     task_cols: usize,
@@ -97,9 +118,13 @@ impl Blocking {
         threads: usize,
     ) -> Self {
         let isa = depth.isa();
-        let (parts, most_rows) = (depth.parts(), task_rows(isa));
-        // Nothing that is packed is used twice.
-        let is_one_block = rows <= most_rows;
+        let parts = depth.parts();
+        let is_one_block = rows <= one_block_rows(isa, cols, threads);
+        let most_rows = if is_one_block {
+            rows.max(1)
+        } else {
+            task_rows(isa)
+        };
         let (most_parts, pass_parts) = match (left, sums) {
             _ if isa.has_tiles() => (tiled_parts(left), tiled_parts(left)),
             // Steps of a row lie far apart, so packing is slow: the widest chunks pack rows once.
@@ -144,6 +169,7 @@ impl Blocking {
             sums,
             is_small,
             is_one_block,
+            most_rows,
             task_rows,
             task_cols,
         }
@@ -216,6 +242,11 @@ impl Blocking {
         let col = unit.cols.start + group * self.task_cols;
         let cols = col..(col + self.task_cols).min(unit.cols.end);
         (!rows.is_empty() && !cols.is_empty()).then_some((rows, cols))
+    }
+
+    /// Most rows of a multiplying task.
+    pub fn most_rows(&self) -> usize {
+        self.most_rows
     }
 
     /// Columns of a chunk.

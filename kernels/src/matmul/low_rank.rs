@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::block::{Narrow, PANEL_COLS, PackedPart, narrow_cols, pack_left, right_cut};
-use super::blocking::{MOST_COLS, task_rows};
+use super::blocking::{MOST_COLS, most_task_rows};
 use super::depth::Depth;
 use super::pack::pack;
 use super::panel::{TAIL, TILED_ROWS};
@@ -19,15 +19,17 @@ fn steps(isa: Isa, rank: usize) -> usize {
     Depth::new(isa, rank).steps(0)
 }
 
-/// Elements of memory for a product of this rank, where tasks have at most `cols` columns.
-pub(super) fn space(isa: Isa, rank: usize, cols: usize) -> usize {
+/// Elements of memory for a product of this rank, where tasks have at most `rows` rows and `cols`
+/// columns.
+pub(super) fn space(isa: Isa, rank: usize, (rows, cols): (usize, usize)) -> usize {
     let cols = cols.next_multiple_of(PANEL_COLS);
-    (task_rows(isa) + cols) * steps(isa, rank) + 2 * TAIL + TILED_ROWS * narrow_cols(isa)
+    (rows + cols) * steps(isa, rank) + 2 * TAIL + TILED_ROWS * narrow_cols(isa)
 }
 
 /// Bytes of [`space`] for each of the threads, with room to align them.
 pub(super) fn bytes<S: Scalar>(isa: Isa, rank: usize, cols: usize, threads: usize) -> usize {
-    slots::bytes::<S>(0, space(isa, rank, cols.min(MOST_COLS)), threads)
+    let tile = (most_task_rows(isa), cols.min(MOST_COLS));
+    slots::bytes::<S>(0, space(isa, rank, tile), threads)
 }
 
 /// Packs these rows and columns of the product.
@@ -44,8 +46,8 @@ where
     let (_, rank) = low_rank.left.size();
     let steps = steps(isa, rank);
     let (sums, packed) = memory.split_at_mut(TILED_ROWS * narrow_cols(isa));
-    let (left, right) = packed.split_at_mut(task_rows(isa) * steps + TAIL);
     let (of, count) = (low_rank.left, rows.len());
+    let (left, right) = packed.split_at_mut(count * steps + TAIL);
     let sizes = (rows, cols.len());
     let as_they_lie = pack_left(isa, of, sizes, 0..rank, left, scratch);
     let (of, cut, width) = (low_rank.right, right_cut::<E::Acc>(isa), cols.len());

@@ -4,7 +4,7 @@
 use espalier_interface::Services;
 
 use super::block::EDGE;
-use super::blocking::{Blocking, MOST_PARTS, task_rows};
+use super::blocking::{Blocking, MOST_PARTS, one_block_rows};
 use super::combine::SumHome;
 use super::depth::{DEPTH, Depth};
 use super::low_rank;
@@ -30,8 +30,8 @@ struct Space {
 }
 
 impl Space {
-    fn of(isa: Isa, blocking: &Blocking, home: SumHome, low_rank: usize) -> Self {
-        let rows = task_rows(isa);
+    fn of(blocking: &Blocking, home: SumHome, low_rank: usize) -> Self {
+        let rows = blocking.most_rows();
         let sums = match home {
             SumHome::Beside if !blocking.keeps_sums() => rows * (blocking.sum_cols() + ROW_GAP),
             SumHome::Beside | SumHome::Output => 0,
@@ -51,8 +51,8 @@ impl Space {
     }
 }
 
-/// Bytes of workspace with which products of at most `[rows, cols, depth]` run on `threads`
-/// threads.
+/// Bytes of workspace with which products of `cols` columns, at most so many rows and at most so
+/// deep run on `threads` threads.
 pub(super) fn workspace_bytes<E: Element>(
     isa: Isa,
     threads: usize,
@@ -65,11 +65,12 @@ where
     let depth = Depth::new(isa, depth);
     let sizes = depth.shallower(MOST_PARTS + 1).flat_map(|depth| {
         let sides = [Summed::Cols, Summed::Rows].into_iter();
-        let sizes =
-            sides.flat_map(|left| [rows, rows.min(task_rows(isa))].map(|rows| (rows, left)));
-        sizes.map(move |(rows, left)| {
-            let blocking = Blocking::new(([rows, cols], left), depth, home, threads);
-            let space = Space::of(isa, &blocking, home, 0);
+        // The most that threads pack together, and the most that each task packs.
+        let sizes = [rows, rows.min(one_block_rows(isa, cols, threads))];
+        let sizes = sides.flat_map(move |left| sizes.map(|rows| ([rows, cols], left)));
+        sizes.map(move |size| {
+            let blocking = Blocking::new(size, depth, home, threads);
+            let space = Space::of(&blocking, home, 0);
             slots::bytes::<E::Acc>(space.packed + space.kept, space.share, threads)
         })
     });
@@ -94,9 +95,10 @@ pub(super) fn multiply<E: Element>(
     let blocking = Blocking::new(sizes, depth, home, services.threads());
     let low_rank = product.low_rank.map_or(0, |of| {
         let (_, rank) = of.left.size();
-        low_rank::space(product.isa, rank, blocking.chunk())
+        let tile = (blocking.most_rows(), blocking.chunk());
+        low_rank::space(product.isa, rank, tile)
     });
-    let space = Space::of(product.isa, &blocking, home, low_rank);
+    let space = Space::of(&blocking, home, low_rank);
     let order = Order {
         units: blocking.units(),
         packs: blocking.packs(product.right.summed),
@@ -127,4 +129,39 @@ pub(super) fn multiply<E: Element>(
             Task::Multiply { unit, idx } => shared.multiply(unit, idx, memory),
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_of_a_product_is_enough_for_fewer_rows_and_less_depth() {
+        const ROWS: [usize; 8] = [1, 56, 57, 255, 256, 257, 600, 700];
+        const DEPTHS: [usize; 5] = [1, 300, 4096, 4500, 5000];
+        let check = |isa, threads, cols, home| {
+            let bytes =
+                |rows, depth| workspace_bytes::<f32>(isa, threads, [rows, cols, depth], home);
+            let most = bytes(700, 5000);
+            for (rows, depth) in ROWS
+                .iter()
+                .flat_map(|&rows| DEPTHS.map(|depth| (rows, depth)))
+            {
+                let size = [rows, cols, depth];
+                assert!(
+                    bytes(rows, depth) <= most,
+                    "{size:?} with {isa:?} on {threads}, {home:?}"
+                );
+            }
+        };
+        for &isa in Isa::available() {
+            for (threads, cols) in [1, 2, 5]
+                .into_iter()
+                .flat_map(|n| [31, 511, 512, 1200].map(|c| (n, c)))
+            {
+                check(isa, threads, cols, SumHome::Output);
+                check(isa, threads, cols, SumHome::Beside);
+            }
+        }
+    }
 }

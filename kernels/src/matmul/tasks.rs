@@ -9,7 +9,7 @@ use half::bf16;
 
 use self::ending::Ending;
 use super::block::{EDGE, PackedPart, group_cols, pack_left, right_cut};
-use super::blocking::{Blocking, Unit, task_rows};
+use super::blocking::{Blocking, Unit};
 use super::combine::Sums;
 use super::depth::{DEPTH, Depth};
 use super::low_rank;
@@ -92,7 +92,7 @@ where
         };
         let Portion { rows, cols, .. } = &portion;
         let (scratch, memory) = memory.split_at_mut(STRIP);
-        let (left, memory) = memory.split_at_mut(task_rows(self.product.isa) * DEPTH + TAIL);
+        let (left, memory) = memory.split_at_mut(self.blocking.most_rows() * DEPTH + TAIL);
         let (edge, memory) = memory.split_at_mut(EDGE);
         let (right, memory) = memory.split_at_mut(self.blocking.own_cols() * DEPTH);
         let (low_rank, memory) = memory.split_at_mut(self.low_rank);
@@ -171,7 +171,7 @@ where
         if !self.blocking.keeps_sums() {
             let stride = self.blocking.sum_cols() + ROW_GAP;
             assert!(
-                own.len() >= task_rows(self.product.isa) * stride,
+                own.len() >= rows.len() * stride,
                 "a task's sums have no room"
             );
             return Tile {
