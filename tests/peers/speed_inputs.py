@@ -1,8 +1,9 @@
 """The inputs of `cargo xtask peers speed`, once: a model of random weights, rows of ids, a fresh adapter.
 
-usage: speed_inputs.py OUT TOKENIZER --preset NAME --rows N --sequence N
+usage: speed_inputs.py OUT TOKENIZER --preset NAME --rows N --sequence N [--prompt N]
 
 OUT: receives model/ (bf16, as models are published), adapter/ (PEFT's) and rows.jsonl. The first two stay if there.
+--prompt: tokens at the start of each row whose label is -100, which no loss counts.
 TOKENIZER: a folder with a tokenizer, which the host expects beside a model. The rows are ids already.
 Prints a line of JSON: today's date and the versions of Python and of the peers.
 """
@@ -66,7 +67,7 @@ def model(folder, tokenizer, preset):
         shutil.copy(tokenizer / name, folder / name)
 
 
-def rows(path, preset, count, sequence):
+def rows(path, preset, count, sequence, prompt):
     """Ids drawn with probabilities proportional to 1 / rank, so that there is something to learn."""
     vocabulary = PRESETS[preset]["vocab_size"] - SPECIAL_TOKENS
     generator = torch.Generator().manual_seed(ROWS_SEED)
@@ -74,7 +75,8 @@ def rows(path, preset, count, sequence):
     ids = SPECIAL_TOKENS + torch.multinomial(chances, count * sequence, True, generator=generator)
     with path.open("w") as file:
         for row in ids.view(count, sequence).tolist():
-            file.write(json.dumps({"input_ids": row}) + "\n")
+            labels = {"labels": [-100] * prompt + row[prompt:]} if prompt else {}
+            file.write(json.dumps({"input_ids": row} | labels) + "\n")
 
 
 def adapter(folder, base):
@@ -112,11 +114,12 @@ def main():
     parser.add_argument("--preset", choices=list(PRESETS), required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--sequence", type=int, required=True)
+    parser.add_argument("--prompt", type=int, default=0)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     once(given.out / "model", lambda path: model(path, given.tokenizer, given.preset))
     once(given.out / "adapter", lambda path: adapter(path, given.out / "model"))
-    rows(given.out / "rows.jsonl", given.preset, given.rows, given.sequence)
+    rows(given.out / "rows.jsonl", given.preset, given.rows, given.sequence, given.prompt)
     versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
     print(json.dumps({"date": datetime.date.today().isoformat(), "versions": versions}))
 

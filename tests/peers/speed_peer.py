@@ -130,8 +130,10 @@ def trained(model):
 
 def batches(given):
     lines = (given.inputs / "rows.jsonl").read_text().splitlines()
-    rows = torch.tensor([json.loads(line)["input_ids"] for line in lines[: given.steps * given.batch]])
-    return rows.view(given.steps, given.batch, -1)
+    rows = [json.loads(line) for line in lines[: given.steps * given.batch]]
+    ids = [row["input_ids"] for row in rows]
+    labels = [row.get("labels", row["input_ids"]) for row in rows]
+    return torch.tensor([ids, labels]).view(2, given.steps, given.batch, -1).unbind(1)
 
 
 def train(given, model, autocast):
@@ -152,10 +154,10 @@ def train(given, model, autocast):
         fused=True,
     )
     losses, secs = [], []
-    for batch in batches(given):
+    for ids, labels in batches(given):
         begin = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            loss = model(input_ids=batch, labels=batch).loss
+            loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

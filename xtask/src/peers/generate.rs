@@ -91,6 +91,7 @@ pub fn measure(workspace: &Workspace, options: &GenerateOptions) -> Result<()> {
         model: options.model,
         rows: 1,
         sequence: 2,
+        prompt: 0,
     };
     let turns = Turns {
         workspace,

@@ -69,6 +69,9 @@ pub struct SpeedOptions {
     /// Tokens of a row
     #[arg(long, default_value_t = 512, value_parser = value_parser!(u64).range(2..=8192))]
     sequence: u64,
+    /// Tokens at the start of each row that are not trained, as those of a prompt
+    #[arg(long, default_value_t = 0, value_name = "TOKENS")]
+    prompt: u64,
     /// Threads of either side [default: one for each core]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     threads: Option<u64>,
@@ -118,6 +121,15 @@ pub fn threads(asked: Option<u64>) -> Result<u64> {
 /// # Errors
 /// Where Python lacks a peer, a program fails, or losses differ by more than the case's bound.
 pub fn measure(workspace: &Workspace, options: &SpeedOptions) -> Result<()> {
+    let trained = options.sequence.saturating_sub(options.prompt);
+    if trained < 2 {
+        bail!(
+            "--prompt {} leaves nothing to train of rows of {} tokens: expected {} at most",
+            options.prompt,
+            options.sequence,
+            options.sequence - 2
+        );
+    }
     let golden = workspace.root.join("tests/golden");
     require(&options.python, &golden.join("scripts/requirements.txt"))?;
     let out = options.out.clone();
@@ -127,6 +139,7 @@ pub fn measure(workspace: &Workspace, options: &SpeedOptions) -> Result<()> {
         model: options.model,
         rows: options.steps * options.batch,
         sequence: options.sequence,
+        prompt: options.prompt,
     };
     let inputs = Inputs::make(workspace, &wanted, &out)?;
     let machine = Machine::read(options.threads()?)?;

@@ -43,6 +43,8 @@ pub struct Wanted<'a> {
     pub rows: u64,
     /// Tokens of a row.
     pub sequence: u64,
+    /// Those at its start that are not trained.
+    pub prompt: u64,
 }
 
 /// What both sides read.
@@ -79,7 +81,8 @@ impl Inputs {
             .arg(workspace.root.join("tests/golden/llama/tiny"))
             .args(["--preset", &model])
             .args(["--rows", &wanted.rows.to_string()])
-            .args(["--sequence", &wanted.sequence.to_string()]);
+            .args(["--sequence", &wanted.sequence.to_string()])
+            .args(["--prompt", &wanted.prompt.to_string()]);
         watched::offline(&mut script);
         println!("model {model}, rows and adapter in {}", folder.display());
         let output = watched::run(&mut script, &logs.join("inputs"), |_| ())?.output;

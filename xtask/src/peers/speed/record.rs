@@ -39,6 +39,7 @@ impl Record {
                 "model": options.model.to_string(),
                 "batch": options.batch,
                 "sequence": options.sequence,
+                "prompt": options.prompt,
                 "backend": options.backend.map(|backend| backend.to_string()),
                 "recompute": options.recompute,
                 "peer_adapters": options.peer_adapters,

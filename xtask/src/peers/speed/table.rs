@@ -28,8 +28,12 @@ fn circumstances(record: &Record, options: &SpeedOptions) -> String {
         || "the host's products use".to_owned(),
         |backend| format!("the host's backend is {backend}:"),
     );
+    let prompt = match options.prompt {
+        0 => String::new(),
+        tokens => format!(" ({tokens} of each row not trained)"),
+    };
     format!(
-        "{}\n{}, {} threads; {backend} {}\nmodel {}, {} x {} tokens a step, {recompute}; medians, rounds: {}, steps: {}",
+        "{}\n{}, {} threads; {backend} {}\nmodel {}, {} x {} tokens a step{prompt}, {recompute}; medians, rounds: {}, steps: {}",
         record.versions,
         record.machine.cpu,
         record.machine.threads,
