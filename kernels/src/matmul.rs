@@ -92,8 +92,8 @@ where
     pub bias: Option<&'a dyn Rows<E::Acc>>,
 }
 
-/// Bytes of workspace that [`matmul`] needs on `threads` threads for products of at most these
-/// `[rows, cols, depth]`.
+/// Bytes of workspace that [`matmul`] needs on `threads` threads for products of `[rows, cols,
+/// depth]`: so many columns, at most so many rows, at most so deep.
 pub fn workspace_bytes<E: Element>(isa: Isa, threads: usize, most: [usize; 3]) -> usize
 where
     E::Acc: Scalar,

@@ -100,18 +100,13 @@ impl Executor {
 
     /// Moves the rows `wanted` of a value to its first rows.
     fn gather_rows(&self, place: ValueLocation, wanted: &[u64]) -> Result<()> {
-        let Extent::PerToken(bytes) = place.extent else {
+        if !matches!(place.extent, Extent::PerToken(_)) {
             return Err(missing("hidden"));
-        };
-        let row = |index: u64| {
-            self.storage
-                .arena_range(place.offset + index * bytes, bytes)
-        };
+        }
         // Rows are increasing, so none is overwritten before it has moved.
-        let mut moves = (0..).zip(wanted).filter(|(to, from)| to != *from);
-        let moved =
-            moves.try_for_each(|(to, &from)| self.device.copy(row(from), row(to), Stream(0)));
-        self.since_wait.during("copy", moved)
+        let wanted = wanted.iter().map(|&from| from as usize);
+        let mut moves = wanted.enumerate().filter(|(to, from)| to != from);
+        moves.try_for_each(|(to, from)| self.copy_rows(0, (place, from), (place, to), 1))
     }
 
     /// Runs the head on the first hidden states, as many as `numbers` has tokens.

@@ -45,9 +45,9 @@ impl Executor {
         };
         let [place, room] = rows.hidden;
         for (run, first) in labelled.moves() {
-            self.copy_rows(numbers, (place, run.start), (room, first), run.len())?;
+            self.copy_rows(numbers.slot, (place, run.start), (room, first), run.len())?;
         }
-        self.copy_rows(numbers, (room, 0), (place, 0), labelled.tokens())
+        self.copy_rows(numbers.slot, (room, 0), (place, 0), labelled.tokens())
     }
 
     /// Spreads the gradients of hidden states that the head wrote; the others become zeros.
@@ -59,19 +59,20 @@ impl Executor {
         else {
             return Ok(());
         };
-        self.copy_rows(numbers, (place, 0), (room, 0), labelled.tokens())?;
+        self.copy_rows(numbers.slot, (place, 0), (room, 0), labelled.tokens())?;
         let begin = self.in_arena(numbers.slot, place.offset);
         self.launch_flat(&zero, &[self.storage.arena_range(begin, bytes)], &[])?;
         let mut moves = labelled.moves();
         moves.try_for_each(|(run, first)| {
-            self.copy_rows(numbers, (room, first), (place, run.start), run.len())
+            self.copy_rows(numbers.slot, (room, first), (place, run.start), run.len())
         })
     }
 
-    /// Copies `rows` rows, from a row of a value on to those of another from a row on.
-    fn copy_rows(
+    /// Copies `rows` rows of the micro-batch in `slot`, from a row of a value on to those of
+    /// another from a row on.
+    pub(super) fn copy_rows(
         &self,
-        numbers: &Numbers,
+        slot: u64,
         from: (ValueLocation, usize),
         to: (ValueLocation, usize),
         rows: usize,
@@ -81,7 +82,7 @@ impl Executor {
         }
         let [from, to] = [from, to].map(|(place, first)| {
             let [skipped, bytes] = [first, rows].map(|rows| place.extent.bytes(rows as u64, 0));
-            let begin = self.in_arena(numbers.slot, place.offset);
+            let begin = self.in_arena(slot, place.offset);
             self.storage.arena_range(begin + skipped, bytes)
         });
         let copied = self.device.copy(from, to, Stream(0));

@@ -71,10 +71,12 @@ impl Executor {
     ) -> Result<Vec<Numbers>> {
         assert!(micro_batches.len() <= self.micro_batches_per_fetch());
         let slots = (0..).zip(micro_batches.iter().copied());
-        let looks = look.is_some();
-        let sweep = slots.map(|in_slot: (u64, &MicroBatch)| {
-            let labelled = self.labelled(&in_slot.1.labels).filter(|_| !looks);
-            self.begin(in_slot, labelled, pass, position)
+        let sweep = slots.map(|(slot, micro)| {
+            let labelled = match look {
+                Some(_) => None,
+                None => self.labelled(&micro.labels),
+            };
+            self.begin((slot, micro), labelled, pass, position)
         });
         let sweep = sweep.collect::<Result<Vec<_>>>()?;
         let mut nothing = |_: &LogitsWindow<'_>| Ok(());

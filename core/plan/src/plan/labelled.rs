@@ -15,6 +15,10 @@ pub struct Labelled {
 impl Labelled {
     /// The tokens with one of `labels`, `[T]`; none where a head would save less than an eighth.
     pub fn of(labels: &[i32]) -> Option<Self> {
+        let tokens = Labelled::count(labels);
+        if tokens == labels.len() {
+            return None;
+        }
         let mut runs = Vec::new();
         let mut end = 0;
         for run in labels.chunk_by(|a, b| is_label(*a) == is_label(*b)) {
@@ -24,9 +28,7 @@ impl Labelled {
                 runs.push(start..end);
             }
         }
-        let tokens = runs.iter().map(Range::len).sum();
-        let saves = labels.len() - tokens;
-        (saves > 0 && saves * 8 >= labels.len()).then(|| Labelled {
+        Some(Labelled {
             runs: runs.into(),
             tokens,
         })
@@ -34,7 +36,13 @@ impl Labelled {
 
     /// How many tokens the head works on: those, or all.
     pub fn count(labels: &[i32]) -> usize {
-        Labelled::of(labels).map_or(labels.len(), |some| some.tokens)
+        let tokens = labels.iter().filter(|&&label| is_label(label)).count();
+        let saves = labels.len() - tokens;
+        if saves * 8 >= labels.len() {
+            tokens
+        } else {
+            labels.len()
+        }
     }
 
     /// How many they are.
@@ -49,12 +57,11 @@ impl Labelled {
     }
 
     /// `values` of them, at their places among `tokens` tokens; zeros of the others.
-    pub fn apart<T: Clone + Default>(&self, mut values: &[T], tokens: usize) -> Vec<T> {
+    pub fn apart<T: Clone + Default>(&self, values: &[T], tokens: usize) -> Vec<T> {
         let mut all = vec![T::default(); tokens];
-        for run in self.runs.iter() {
-            let (some, rest) = values.split_at(run.len());
-            all[run.clone()].clone_from_slice(some);
-            values = rest;
+        for (run, first) in self.moves() {
+            let some = first..first + run.len();
+            all[run].clone_from_slice(&values[some]);
         }
         all
     }
