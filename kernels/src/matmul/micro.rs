@@ -7,10 +7,17 @@
 //!
 //! Kernels for bf16 read panels of pairs (`bf16.rs`) in f32's place and have a dot product of two
 //! elements as their step.
-#![allow(unsafe_code)] // Vector intrinsics and raw panels.
+#![allow(unsafe_code)] // Raw panels.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use super::bf16_model;
 use super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::dot_pairs;
+#[cfg(target_arch = "x86_64")]
+use x86::{avx2_f32, avx2_f64, avx512_f32, avx512_f64, avx512_pairs};
 
 /// How an output's earlier values are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +36,8 @@ const PANEL: usize = 0;
 const LYING: usize = 1;
 /// In its place where the left operand is a panel and each call names the right one's strides.
 const COLS: usize = 2;
-/// Bytes between what kernels with AVX-512 read and ask for: a page, since a processor asks by
-/// itself for lines of the same page alone. Panels lie in the second-level cache or beyond.
-#[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 4096;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
-/// Steps for which a kernel asks for one row of its tile, and for the next line of each row of the
-/// left operand: those of a line of f32.
-#[cfg(target_arch = "x86_64")]
-const BLOCK: usize = LINE / size_of::<f32>();
 
 /// The elements from one row of a left operand, or column of a right one, to the next, and from one
 /// step to the next.
@@ -79,127 +78,6 @@ macro_rules! table {
     ($name:ident, $row:ident: $($rows:literal)+) => {
         &[$([$name::<$rows, 1, $row>, $name::<$rows, 2, $row>]),+]
     };
-}
-
-/// A micro-kernel in intrinsics, which asks for the right panel's elements `$ahead` of those that
-/// it reads; for none with 0.
-#[cfg(target_arch = "x86_64")]
-macro_rules! vector_kernel {
-    ($name:ident, $features:literal, $scalar:ty, $lanes:literal, $ahead:expr,
-     $zero:ident $load:ident $store:ident $splat:ident $fma:ident $add:ident) => {
-        /// # Safety
-        /// The CPU has the features; panels, or rows as far apart as `LEFT` says, hold `depth`
-        /// steps; the tile has `MR` rows of `NV` vectors.
-        #[target_feature(enable = $features)]
-        unsafe fn $name<const MR: usize, const NV: usize, const LEFT: usize>(
-            depth: usize,
-            (mut left, named): (*const $scalar, Strides),
-            mut right: *const $scalar,
-            tile: *mut $scalar,
-            stride: usize,
-            update: Update,
-        ) {
-            use std::arch::x86_64::*;
-            // SAFETY: all addresses are in the panels and the tile that the caller guarantees.
-            unsafe {
-                let [row_stride, step_stride] = strides(MR, LEFT, named);
-                let right_step = if LEFT == COLS { named[1] } else { NV * $lanes };
-                let ask_for_sums = |row: usize| {
-                    let out = tile.wrapping_add(row * stride);
-                    _mm_prefetch::<_MM_HINT_T0>(out.cast());
-                    _mm_prefetch::<_MM_HINT_T0>(out.wrapping_add(NV * $lanes - 1).cast());
-                };
-                // One row a block leaves room for lines of the panels; those without a block first.
-                for row in depth.div_ceil(BLOCK)..MR {
-                    ask_for_sums(row);
-                }
-                // The next line of each row, one a step; or that of the next rows where they are
-                // columns.
-                let later_stride = if step_stride == 1 {
-                    row_stride
-                } else {
-                    step_stride
-                };
-                let mut sums = [[$zero(); NV]; MR];
-                for block in 0..depth.div_ceil(BLOCK) {
-                    if block < MR {
-                        ask_for_sums(block);
-                    }
-                    let mut later = left.wrapping_add(LINE / size_of::<$scalar>());
-                    for _ in 0..BLOCK.min(depth - block * BLOCK) {
-                        if LEFT == LYING {
-                            _mm_prefetch::<_MM_HINT_T0>(later.cast());
-                            later = later.wrapping_add(later_stride);
-                        }
-                        let mut lanes = [$zero(); NV];
-                        for v in 0..NV {
-                            lanes[v] = $load(right.add(v * $lanes));
-                            if LEFT == COLS
-                                && (v * $lanes * size_of::<$scalar>()).is_multiple_of(LINE)
-                            {
-                                // The next columns.
-                                let next = right.wrapping_add((NV + v) * $lanes);
-                                _mm_prefetch::<_MM_HINT_T0>(next.cast());
-                            }
-                            if LEFT != COLS && $ahead > 0 {
-                                let later = right.wrapping_add(v * $lanes + $ahead);
-                                _mm_prefetch::<_MM_HINT_T0>(later.cast());
-                            }
-                        }
-                        for row in 0..MR {
-                            let x = $splat(*left.add(row * row_stride));
-                            for v in 0..NV {
-                                sums[row][v] = $fma(x, lanes[v], sums[row][v]);
-                            }
-                        }
-                        left = left.wrapping_add(step_stride);
-                        right = right.wrapping_add(right_step);
-                    }
-                }
-                for row in 0..MR {
-                    for v in 0..NV {
-                        let out = tile.add(row * stride + v * $lanes);
-                        let sum = match update {
-                            Update::Overwrite => sums[row][v],
-                            Update::Accumulate => $add($load(out), sums[row][v]),
-                        };
-                        $store(out, sum);
-                    }
-                }
-            }
-        }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_f32, "avx512f", f32, 16, AHEAD / size_of::<f32>(),
-    _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_fmadd_ps _mm512_add_ps);
-#[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_f64, "avx512f", f64, 8, AHEAD / size_of::<f64>(),
-    _mm512_setzero_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_set1_pd _mm512_fmadd_pd _mm512_add_pd);
-#[cfg(target_arch = "x86_64")]
-vector_kernel!(avx2_f32, "avx2,fma", f32, 8, 0,
-    _mm256_setzero_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_fmadd_ps _mm256_add_ps);
-#[cfg(target_arch = "x86_64")]
-vector_kernel!(avx2_f64, "avx2,fma", f64, 4, 0,
-    _mm256_setzero_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_set1_pd _mm256_fmadd_pd _mm256_add_pd);
-
-#[cfg(target_arch = "x86_64")]
-vector_kernel!(avx512_pairs, "avx512f,avx512bf16", f32, 16, 0,
-    _mm512_setzero_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps dot_pairs _mm512_add_ps);
-
-/// `sum` plus the products of both elements of each pair.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-pub(super) fn dot_pairs(
-    a: std::arch::x86_64::__m512,
-    b: std::arch::x86_64::__m512,
-    sum: std::arch::x86_64::__m512,
-) -> std::arch::x86_64::__m512 {
-    // SAFETY: `__m512bh` is the same 512 bits, all of them valid.
-    let [a, b] = [a, b].map(|pairs| unsafe { std::mem::transmute(pairs) });
-    std::arch::x86_64::_mm512_dpbf16_ps(sum, a, b)
 }
 
 /// `a b + sum`, fused where the build's target fuses.
