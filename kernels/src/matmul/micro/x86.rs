@@ -162,7 +162,7 @@ macro_rules! multiply {
     };
 }
 
-multiply!(multiply_f32, "avx512f", f32, __m512, _mm512_set1_ps _mm512_fmadd_ps);
+multiply!(multiply_lying_f32, "avx512f", f32, __m512, _mm512_set1_ps _mm512_fmadd_ps);
 multiply!(multiply_avx512_f64, "avx512f", f64, __m512d, _mm512_set1_pd _mm512_fmadd_pd);
 multiply!(multiply_avx2_f32, "avx2,fma", f32, __m256, _mm256_set1_ps _mm256_fmadd_ps);
 multiply!(multiply_avx2_f64, "avx2,fma", f64, __m256d, _mm256_set1_pd _mm256_fmadd_pd);
@@ -179,22 +179,15 @@ const fn offset<S>(rows: usize, left: usize, step: usize, row: usize) -> usize {
 /// rows they would load more than two elements a cycle, which is what some cores can.
 macro_rules! multiply_rows {
     ($sums:ident, $lanes:ident, $left:ident, $($row:literal)+) => {$(
-        if $row < MR && NV == 1 {
-            asm!(
-                "vfmadd231ps {sum}, {lanes}, dword ptr [{left} + {at}]{{1to16}}",
-                sum = inout(zmm_reg) $sums[$row][0], lanes = in(zmm_reg) $lanes[0],
-                left = in(reg) $left, at = const offset::<f32>(MR, LEFT, AT, $row),
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        } else if $row < MR && $row % 2 == 0 {
-            asm!(
-                "vfmadd231ps {sum}, {lanes}, dword ptr [{left} + {at}]{{1to16}}",
-                "vfmadd231ps {sum1}, {lanes1}, dword ptr [{left} + {at}]{{1to16}}",
-                sum = inout(zmm_reg) $sums[$row][0], lanes = in(zmm_reg) $lanes[0],
-                sum1 = inout(zmm_reg) $sums[$row][1], lanes1 = in(zmm_reg) $lanes[1],
-                left = in(reg) $left, at = const offset::<f32>(MR, LEFT, AT, $row),
-                options(pure, readonly, nostack, preserves_flags),
-            );
+        if $row < MR && (NV == 1 || $row % 2 == 0) {
+            for v in 0..NV {
+                asm!(
+                    "vfmadd231ps {sum}, {lanes}, dword ptr [{left} + {at}]{{1to16}}",
+                    sum = inout(zmm_reg) $sums[$row][v], lanes = in(zmm_reg) $lanes[v],
+                    left = in(reg) $left, at = const offset::<f32>(MR, LEFT, AT, $row),
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
         } else if $row < MR {
             asm!(
                 "vbroadcastss {x}, dword ptr [{left} + {at}]",
@@ -210,10 +203,10 @@ macro_rules! multiply_rows {
     )+};
 }
 
-/// As [`multiply_f32`].
+/// As [`multiply_lying_f32`], for all operands.
 ///
 /// # Safety
-/// As [`multiply_f32`].
+/// As [`multiply_lying_f32`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn multiply_avx512_f32<
@@ -229,7 +222,7 @@ unsafe fn multiply_avx512_f32<
     // SAFETY: elements of this step.
     unsafe {
         if LEFT == LYING {
-            return multiply_f32::<MR, NV, LEFT, AT>((left, apart), lanes, sums);
+            return multiply_lying_f32::<MR, NV, LEFT, AT>((left, apart), lanes, sums);
         }
         const { assert!(MR <= 14, "these rows are multiplied") };
         multiply_rows!(sums, lanes, left, 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
